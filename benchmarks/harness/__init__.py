@@ -1,0 +1,1 @@
+"""What the benchmarks share: measuring and reporting, processes, step logs, jobs."""

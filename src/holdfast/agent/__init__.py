@@ -1,0 +1,1 @@
+"""The process on every node: starts workers, watches them, ends them, and tells control what happened."""

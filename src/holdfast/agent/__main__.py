@@ -1,0 +1,440 @@
+"""The agent: effects in, events out. `python -m holdfast.agent NODE.json PARENT-PID`.
+
+Five small loops share one thread: talk with control, hear the warm parent, read beats, probe processes, follow output. Each effect is recorded before it is
+performed; its answer is recorded before it is told; what is told is kept until control has written it down.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import sys
+import time
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, assert_never
+
+import msgspec
+
+from holdfast.agent import stacks, tree
+from holdfast.agent.exits import NOTHING_COUNTED, Evidence, MemoryKills, classify, read_kernel_log, read_memory_kills, read_memory_kills_again
+from holdfast.agent.parent import ParentGone, Row, WarmParent
+from holdfast.agent.recorded import Recorded
+from holdfast.agent.watch import Watch
+from holdfast.crashpoints import crash_point
+from holdfast.domain.beat import Beat
+from holdfast.domain.effect import CaptureStacks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
+from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, WorkerExited
+from holdfast.domain.exit import Exit, ExitKind
+from holdfast.domain.node import NodeSpec
+from holdfast.errors import HoldfastError
+from holdfast.launch.lifeline import adopt_orphans, die_with_parent
+from holdfast.wire.codec import decode_effect, encode
+from holdfast.wire.frames import BadFrame, Channel, connect
+from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Leave, Output, Readings
+from holdfast.wire.outbox import Outbox
+
+_OUTPUT_BYTES = 64 << 10
+_BACKLOG_BYTES_MAX = 1 << 20
+
+
+class Agent:
+    def __init__(self, spec: NodeSpec) -> None:
+        self._spec = spec
+        self._state = Path(spec.state)
+        self._instance = uuid.uuid4().hex
+        self._recorded = Recorded(self._state / "effects.jsonl")
+        self._outbox = Outbox()
+        self._channel: Channel | None = None
+        self._watch = Watch(Path(spec.shared_memory), self._sample_stack)
+        self._parent = WarmParent(spec, self._parent_told)
+        self._busy: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._followed: dict[int, int] = {}  # Rank to how far its log was sent.
+        self._watched = False  # This control has said for whom it passes output on.
+        self._started_last = 0  # The newest generation that was started here.
+        self._memory_kills: dict[int, MemoryKills] = {}
+        self._leaving = asyncio.Event()
+        self._grace_s = 0.0
+
+    async def run(self) -> None:
+        await self._find_parent()
+        loops = [self._talk(), self._read_beats(), self._probe(), self._follow(), self._keep_parent()]
+        tasks = [asyncio.create_task(loop) for loop in loops]
+        leaving = asyncio.create_task(self._leaving.wait())
+        await asyncio.wait([*tasks, leaving], return_when=asyncio.FIRST_COMPLETED)
+        broken = [task for task in tasks if task.done()]
+        for task in (*tasks, leaving):
+            task.cancel()
+        await asyncio.gather(*tasks, leaving, return_exceptions=True)
+        if broken and not self._leaving.is_set():
+            broken[0].result()  # Our own mistake: stop here, and leave the workers to the agent that comes after us.
+        await self._take_down()
+
+    def leave(self, grace_s: float) -> None:
+        self._grace_s = grace_s
+        self._leaving.set()
+
+    # Control.
+
+    async def _talk(self) -> None:
+        while True:
+            try:
+                channel = await connect(Path(self._spec.control))
+            except OSError:
+                await asyncio.sleep(0.1)
+                continue
+            self._channel, self._watched = channel, False
+            channel.send(
+                Hello(node=self._spec.node, instance=self._instance, host=self._spec.host, pid=os.getpid(), running=self._watch.generations())
+            )
+            for told in self._outbox.unacknowledged():
+                channel.send(told)
+            with contextlib.suppress(BadFrame):
+                async for message in channel:
+                    self._hear(message)
+            self._channel = None
+            await channel.closed()
+
+    def _hear(self, message: AnyMessage) -> None:
+        match message:
+            case Ack(seq=seq):
+                self._outbox.acknowledged(seq)
+            case Do(kind=kind, body=body):
+                effect = decode_effect(kind, body)
+                if effect.id not in self._busy:
+                    self._busy.add(effect.id)
+                    self._spawn(self._perform(effect))
+            case Follow(ranks=ranks):
+                self._followed = {rank: self._followed.get(rank, self._log_size(rank)) for rank in ranks}
+                self._watched = True
+            case Leave():
+                self.leave(0.0)
+            case _:
+                pass  # Meant for somebody else, by a newer control perhaps.
+
+    def _tell(self, event: Event) -> None:
+        told = self._outbox.tell(*encode(event))
+        if self._channel is not None:
+            self._channel.send(told)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Effects.
+
+    async def _perform(self, effect: Effect) -> None:
+        answer = self._recorded.answer_of(effect.id)
+        if answer is None:
+            begun = self._recorded.was_begun(effect.id)
+            answer = None if begun else self._begin(effect)
+            crash_point(f"agent-recorded-{type(effect).__name__}")
+            answer = answer or await self._answer(effect, again=begun)
+            crash_point(f"agent-performed-{type(effect).__name__}")
+            with contextlib.suppress(OSError):  # On a full disk. Asked again, we would look at what runs.
+                self._recorded.answer(effect.id, answer)
+            crash_point(f"agent-answered-{type(effect).__name__}")
+        event: type[EffectDone] | type[EffectFailed] = EffectFailed if "because" in answer else EffectDone
+        row = {"at": 0.0, "effect": effect.id, "generation": effect.generation, "node": self._spec.node, **answer}
+        self._tell(msgspec.convert(row, type=event))
+        self._busy.discard(effect.id)
+
+    def _begin(self, effect: Effect) -> dict[str, Any] | None:
+        """Record an effect. What cannot be recorded is not started, and that is the answer; stopping and looking may be done twice."""
+        try:
+            self._recorded.begin(effect)
+        except OSError as error:
+            if isinstance(effect, StartStore | StartGang):
+                what = f"{type(effect).__name__} cannot be recorded in {self._state}: {error.strerror}"
+                return {"because": f"{what}; make room there, and `holdfast resume {self._spec.job.job}`", "permanent": True}
+        return None
+
+    async def _answer(self, effect: Effect, *, again: bool) -> dict[str, Any]:
+        """Perform an effect and say how it went; a failure is a sentence, for the core to judge."""
+        try:
+            match effect:
+                case StartStore():
+                    return await (self._found_store(effect) if again else self._start_store(effect))
+                case StartGang():
+                    return await (self._found_gang(effect) if again else self._start_gang(effect))
+                case CaptureStacks():
+                    ranks = self._watch.ranks(effect.generation)
+                    return {"stacks": await stacks.capture(ranks, self._state, effect.generation, within_s=self._spec.job.policy.stacks_wait_s / 2)}
+                case StopGang():
+                    return await self._stop_gang(effect)
+                case FindCheckpoint() | EndJob():
+                    return {"because": f"{type(effect).__name__} is for control, not for an agent", "permanent": True}
+                case _:
+                    assert_never(effect)
+        except HoldfastError as error:
+            return {"because": str(error)}
+        except OSError as error:
+            return {"because": f"{type(effect).__name__} failed on {self._spec.node}: {error}"}
+
+    async def _start_store(self, effect: StartStore) -> dict[str, Any]:
+        order = {**self._order(effect.id, effect.generation, -1), "role": "store", "host": self._spec.host, "argv": [], "how": "fork"}
+        row = await (await self._living_parent()).ask("fork", answer="store", **order)
+        return {"port": row["port"]} if row.get("port") else {"port": _free_port(self._spec.host), "hosted": False}
+
+    async def _found_store(self, effect: StartStore) -> dict[str, Any]:
+        listed = await self._parent.ask("list", answer="list", id=f"list-{effect.id}")
+        ports = [row.get("port") for row in listed["running"] if row["id"] == f"{effect.id}/-1"]
+        return {"port": ports[0]} if ports and ports[0] else {"because": "the agent died while it started the store, and no such store runs"}
+
+    async def _start_gang(self, effect: StartGang) -> dict[str, Any]:
+        job, parent = self._spec.job, await self._living_parent()
+        self._begin_output(effect)
+        waiting = {}
+        for local_rank, rank in enumerate(effect.ranks):
+            order = self._order(effect.id, effect.generation, rank)
+            order |= {
+                "role": "worker", "how": "fork" if job.warm and job.python else "exec", "argv": list(job.argv), "module": job.module, "python": job.python,
+                "env": self._worker_env(effect, rank, local_rank), "agent_pid": os.getpid(),
+            }  # fmt: skip
+            Path(order["error"]).unlink(missing_ok=True)
+            waiting[rank] = parent.ask("fork", answer="started", **order)
+        for rank, started in waiting.items():
+            self._add(rank, effect.generation, (await started)["pid"])
+        return {}
+
+    def _add(self, rank: int, generation: int, pid: int) -> None:
+        self._watch.add(rank, generation, pid)
+        self._memory_kills[rank] = read_memory_kills(pid)
+
+    async def _found_gang(self, effect: StartGang) -> dict[str, Any]:
+        """We died between recording and answering: what runs, and what ran and ended, is the answer."""
+        listed = await self._parent.ask("list", answer="list", id=f"list-{effect.id}")
+        found = {row["rank"] for row in [*listed["running"], *self._exits(effect.generation)] if row["id"].startswith(f"{effect.id}/")}
+        missing = sorted(set(effect.ranks) - found)
+        if not missing:
+            return {}
+        return {"because": f"the agent died while it started its ranks: {sorted(found) or 'none'} are found, {missing} are not"}
+
+    async def _stop_gang(self, effect: StopGang) -> dict[str, Any]:
+        how = "term" if effect.graceful or not self._watch.all_guarded(effect.generation) else "kill"
+        parent = await self._living_parent()
+        try:
+            row = await parent.ask("stop", answer="stopped", id=effect.id, generation=effect.generation, how=how, grace_s=effect.grace_s)
+        except ParentGone:
+            await self._living_parent()
+            return {}
+        if row["left"]:
+            pids = row["left"]
+            return {"because": f"processes {pids} on {self._spec.node} survived SIGKILL (state {tree.state(pids[0])})", "unkillable": pids}
+        return {}
+
+    def _order(self, id: str, generation: int, rank: int) -> dict[str, Any]:
+        return {
+            "id": f"{id}/{rank}", "generation": generation, "rank": rank, "module": False, "python": True, "env": {}, "cwd": self._spec.job.cwd,
+            "log": str(Path(self._spec.logs) / (f"rank-{rank}.log" if rank >= 0 else f"store-{self._spec.node}.log")),
+            "stacks": str(stacks.stack_path(self._state, generation, rank)), "error": str(self._state / f"error-{generation}-{rank}.json"),
+        }  # fmt: skip
+
+    def _worker_env(self, effect: StartGang, rank: int, local_rank: int) -> dict[str, str]:
+        """What torchrun sets, and ours."""
+        spec, local = self._spec, len(effect.ranks)
+        return {
+            **effect.env,
+            "RANK": str(rank), "LOCAL_RANK": str(local_rank), "GROUP_RANK": str(effect.node_rank), "ROLE_RANK": str(rank), "ROLE_NAME": "default",
+            "WORLD_SIZE": str(effect.world_size), "LOCAL_WORLD_SIZE": str(local), "GROUP_WORLD_SIZE": str(effect.nodes),
+            "ROLE_WORLD_SIZE": str(effect.world_size), "MASTER_ADDR": effect.store_host, "MASTER_PORT": str(effect.store_port),
+            "TORCHELASTIC_RESTART_COUNT": str(effect.restarts), "TORCHELASTIC_MAX_RESTARTS": str(spec.job.policy.max_restarts or 0),
+            "TORCHELASTIC_RUN_ID": spec.job.job, "TORCHELASTIC_USE_AGENT_STORE": str(effect.store_hosted),
+            "TORCHELASTIC_ERROR_FILE": str(self._state / f"error-{effect.generation}-{rank}.json"),
+            "HOLDFAST_JOB": spec.job.job, "HOLDFAST_NODE": spec.mark, "HOLDFAST_GENERATION": str(effect.generation),
+            "HOLDFAST_BEATS": str(self._watch.beat_path(effect.generation, rank)), "HOLDFAST_CHECKPOINTS": spec.checkpoints,
+            "HOLDFAST_RESTORE": effect.restore, "HOLDFAST_STOP_GRACE_S": str(spec.job.policy.stop_grace_s), "HOLDFAST_SCRATCH": spec.scratch,
+        }  # fmt: skip
+
+    # The warm parent.
+
+    async def _find_parent(self) -> None:
+        """Find the warm parent and adopt what it runs, or start one after sweeping up what an earlier one left."""
+        if await self._parent.find_or_start():
+            listed = await self._parent.ask("list", answer="list", id=f"list-{self._instance}")
+            for row in listed["running"]:
+                if row["role"] == "worker":
+                    self._add(row["rank"], row["generation"], row["pid"])
+        generation, ranks = self._recorded.last_start()
+        ended = {row["rank"]: row for row in self._exits(generation)}
+        for rank in ranks:
+            if rank in ended:
+                self._tell_exit(ended[rank])
+            elif rank not in self._watch.ranks(generation):
+                self._tell_vanished(rank, generation)
+
+    async def _keep_parent(self) -> None:
+        """Renew the lease; when the warm parent dies its workers died with it: say so, sweep up, and start another."""
+        while True:
+            self._parent.send("lease")
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._parent.gone.wait(), min(5.0, self._spec.orphan_grace_s / 4))
+                await self._replace_parent()
+
+    async def _replace_parent(self) -> None:
+        await asyncio.to_thread(tree.end_marked, self._spec.job.job, self._spec.mark)
+        for generation, ranks in self._watch.generations().items():
+            ended = {row["rank"]: row for row in self._exits(int(generation))}
+            for rank in ranks:
+                if rank in ended:
+                    self._tell_exit(ended[rank])
+                else:
+                    self._tell_vanished(rank, int(generation))
+        fresh = WarmParent(self._spec, self._parent_told)
+        await fresh.find_or_start()
+        self._parent = fresh
+
+    async def _living_parent(self) -> WarmParent:
+        """The warm parent; while it is being replaced, the next one. What the last one ran is swept up by then."""
+        while self._parent.gone.is_set():
+            await asyncio.sleep(0.01)
+        return self._parent
+
+    def _parent_told(self, row: Row) -> None:
+        if row["told"] != "exited":
+            return
+        if row["role"] == "worker":
+            self._tell_exit(row)
+        else:
+            self._parent.answered("store", row)  # A store that ended before it had a port: no torch in the job's interpreter.
+
+    def _tell_exit(self, row: Row) -> None:
+        beat = self._watch.remove(row["rank"], row["generation"])
+        self._send_output(row["rank"])
+        crash_point("agent-saw-exit")
+        self._tell(WorkerExited(at=0.0, node=self._spec.node, generation=row["generation"], exit=self._classify(row, beat or Beat(step=-1))))
+
+    def _classify(self, row: Row, beat: Beat) -> Exit:
+        before = self._memory_kills.pop(row["rank"], NOTHING_COUNTED)
+        after = read_memory_kills_again(before)
+        somebody_was_killed = after != before or after.machine is None  # Else the kernel's log, which is long, has nothing about it.
+        return classify(
+            Evidence(
+                rank=row["rank"], pid=row["pid"], code=row["code"], signal=row["signal"], core=row["core"], at_ns=row["at_ns"], tail=row["tail"],
+                error=row["error"], step=beat.step, phase=beat.phase, stopped_by_us=row["stopping"],
+                kills_before=before, kills_after=after, kernel_log=read_kernel_log(row["pid"], row["started_ns"]) if somebody_was_killed else "",
+            )
+        )  # fmt: skip
+
+    def _tell_vanished(self, rank: int, generation: int) -> None:
+        beat = self._watch.remove(rank, generation)
+        gone = Exit(
+            rank=rank, pid=0, kind=ExitKind.VANISHED, because=f"rank {rank} is gone: its parent process on {self._spec.node} died, and its workers with it",
+            at_ns=time.monotonic_ns(), step=beat.step if beat else -1, phase=beat.phase if beat else "",
+        )  # fmt: skip
+        self._tell(WorkerExited(at=0.0, node=self._spec.node, generation=generation, exit=gone))
+
+    def _exits(self, generation: int) -> list[Row]:
+        """Exits of a generation as the warm parent wrote them down."""
+        rows: list[Row] = []
+        with contextlib.suppress(FileNotFoundError), (self._state / "exits.jsonl").open() as lines:
+            for line in lines:
+                with contextlib.suppress(json.JSONDecodeError):
+                    row = json.loads(line)
+                    if row["generation"] == generation and row["role"] == "worker":
+                        rows.append(row)
+        return rows
+
+    # Watching.
+
+    async def _read_beats(self) -> None:
+        while True:
+            if self._channel is not None:
+                usage = resource.getrusage(resource.RUSAGE_SELF)
+                self._channel.send(Readings(node=self._spec.node, ranks=self._watch.read(), cpu_s=usage.ru_utime + usage.ru_stime))
+            await asyncio.sleep(self._spec.beat_every_s)
+
+    async def _probe(self) -> None:
+        while True:
+            await asyncio.sleep(self._spec.probe_every_s)
+            for generation, finding in self._watch.probe():
+                self._tell(FindingMade(at=0.0, generation=generation, finding=replace(finding, node=self._spec.node)))
+
+    def _sample_stack(self, generation: int, rank: int, pid: int) -> str:
+        """The answer to the question of a second ago; and ask again."""
+        before = stacks.newest(stacks.stack_path(self._state, generation, rank))
+        stacks.ask(pid)
+        return before
+
+    async def _follow(self) -> None:
+        while True:
+            for rank in self._followed:
+                if rank in self._watch.ranks():
+                    self._send_output(rank)
+            await asyncio.sleep(0.1)
+
+    def _begin_output(self, effect: StartGang) -> None:
+        """What ranks printed while they ran elsewhere was sent from there."""
+        if effect.generation != self._started_last + 1:
+            self._followed |= {rank: self._log_size(rank) for rank in effect.ranks if rank in self._followed}
+        self._started_last = effect.generation
+
+    def _send_output(self, rank: int) -> None:
+        """Send what a followed rank printed since the last time. A viewer that cannot keep up gets it later: it is all in the log."""
+        if rank not in self._followed or self._channel is None or not self._watched:
+            return
+        size = self._log_size(rank)
+        if size < self._followed[rank]:
+            self._followed[rank] = 0  # The log was rotated.
+        with contextlib.suppress(OSError), (Path(self._spec.logs) / f"rank-{rank}.log").open("rb") as log:
+            log.seek(self._followed[rank])
+            while self._channel.backlog_bytes < _BACKLOG_BYTES_MAX and (data := log.read(_OUTPUT_BYTES)):
+                self._channel.send(Output(rank=rank, data=data))
+                self._followed[rank] += len(data)
+
+    def _log_size(self, rank: int) -> int:
+        try:
+            return (Path(self._spec.logs) / f"rank-{rank}.log").stat().st_size
+        except OSError:
+            return 0
+
+    # The end.
+
+    async def _take_down(self) -> None:
+        """End the whole tree, and leave nothing behind."""
+        policy = self._spec.job.policy
+        self._parent.send("end", id="end", how="term" if self._grace_s else "kill", grace_s=self._grace_s)
+        await self._parent.close(within_s=self._grace_s + 2 * policy.kill_wait_s)
+        await asyncio.to_thread(tree.end_marked, self._spec.job.job, self._spec.mark)
+        if self._channel is not None:
+            await self._channel.closed()
+        self._recorded.close()
+        shutil.rmtree(self._spec.shared_memory, ignore_errors=True)
+
+
+def _free_port(host: str) -> int:
+    """A port nobody uses now. The only way left when there is no torch to make a store that binds its own."""
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+async def _main(spec: NodeSpec) -> None:
+    agent = Agent(spec)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, agent.leave, spec.job.policy.stop_grace_s)
+    loop.add_signal_handler(signal.SIGINT, lambda: None)  # Ctrl-C is for whoever launched us; it tells us what to do.
+    await agent.run()
+
+
+def main() -> None:
+    spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=NodeSpec)
+    die_with_parent(int(sys.argv[2]))
+    adopt_orphans()
+    try:
+        asyncio.run(_main(spec))
+    except ParentGone as error:
+        sys.exit(f"holdfast agent {spec.node}: {error}")
+
+
+if __name__ == "__main__":
+    main()

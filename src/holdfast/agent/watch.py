@@ -1,0 +1,154 @@
+"""Watching the workers of a node from outside: beats from shared memory, state and CPU time from /proc.
+
+Beats are read several times a second and cost a copy of 152 bytes each. /proc is read about once a second. The detector for silent ranks runs here,
+because it looks at one node only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import mmap
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from holdfast.agent import tree
+from holdfast.detect.silent_rank import Look, SilentRank
+from holdfast.domain.beat import BEAT_BYTES, GUARDED, RESTORED, Beat, read_beat
+from holdfast.domain.finding import Finding
+from holdfast.wire.messages import Reading
+
+LEARNED_EVERY_S = 10.0
+
+
+@dataclass(slots=True)
+class _Worker:
+    rank: int
+    generation: int
+    pid: int
+    memory: mmap.mmap
+    beat: Beat | None = None
+    cpu_s: float = 0.0
+    cpu_share: float = 0.0
+    memory_bytes: int = 0
+    process_state: str = "S"
+    probed_at: float = 0.0
+
+
+class Watch:
+    """The ranks of one node. `sample_stack` is asked only about ranks under suspicion."""
+
+    def __init__(self, directory: Path, sample_stack: Callable[[int, int, int], str]) -> None:
+        self._directory = directory
+        self._sample_stack = sample_stack
+        self._workers: dict[int, _Worker] = {}
+        self._silent = SilentRank()
+        self._learned = directory / "learned.json"
+        self._learned_at = time.monotonic()
+        with contextlib.suppress(OSError, ValueError):
+            self._silent.learn(json.loads(self._learned.read_bytes()))  # From an agent that died: a hang must not wait until this one has learned it too.
+
+    def beat_path(self, generation: int, rank: int) -> Path:
+        """Where the worker beats. Made, and emptied, before the worker starts."""
+        path = self._directory / f"beat-{generation}-{rank}"
+        if not path.exists():
+            path.write_bytes(bytes(BEAT_BYTES))
+            path.chmod(0o600)
+        return path
+
+    def add(self, rank: int, generation: int, pid: int) -> None:
+        with self.beat_path(generation, rank).open("rb") as file:
+            memory = mmap.mmap(file.fileno(), BEAT_BYTES, prot=mmap.PROT_READ)
+        self._workers[rank] = _Worker(rank, generation, pid, memory)
+
+    def remove(self, rank: int, generation: int) -> Beat | None:
+        """Stop watching a rank; its last beat stays readable after its death."""
+        worker = self._workers.get(rank)
+        if worker is None or worker.generation != generation:
+            return None
+        del self._workers[rank]
+        last = read_beat(worker.memory[:]) or worker.beat
+        worker.memory.close()
+        self.beat_path(generation, rank).unlink(missing_ok=True)
+        return last
+
+    def ranks(self, generation: int | None = None) -> dict[int, int]:
+        """Rank to process id."""
+        return {rank: worker.pid for rank, worker in sorted(self._workers.items()) if generation in (None, worker.generation)}
+
+    def generations(self) -> dict[str, tuple[int, ...]]:
+        found: dict[str, tuple[int, ...]] = {}
+        for rank, worker in sorted(self._workers.items()):
+            found[str(worker.generation)] = (*found.get(str(worker.generation), ()), rank)
+        return found
+
+    def all_guarded(self, generation: int) -> bool:
+        """Whether every rank has our trainer inside, so that a kill at any moment loses nothing."""
+        of_it = [worker for worker in self._workers.values() if worker.generation == generation]
+        return all(worker.beat is not None and worker.beat.flags & GUARDED for worker in of_it)
+
+    def read(self) -> tuple[Reading, ...]:
+        now_ns = time.monotonic_ns()
+        return tuple(_reading(worker, now_ns) for _, worker in sorted(self._workers.items()))
+
+    def probe(self) -> tuple[tuple[int, Finding], ...]:
+        """Look at every process; what is found, with the generation it belongs to."""
+        now = time.monotonic()
+        trees = tree.trees(worker.pid for worker in self._workers.values())
+        for worker in self._workers.values():
+            _probe(worker, trees[worker.pid], now)
+        if now - self._learned_at >= LEARNED_EVERY_S:
+            self._learned_at = now
+            self._learned.write_text(json.dumps(self._silent.learned()))
+        suspects = set(self._silent.suspects())
+        looks = {worker.rank: self._look(worker, worker.rank in suspects) for worker in self._workers.values() if worker.beat is not None}
+        return tuple((self._workers[finding.ranks[0]].generation, _on_the_calendar(finding, now)) for finding in self._silent.look(looks, now))
+
+    def _look(self, worker: _Worker, suspected: bool) -> Look:
+        beat = worker.beat
+        assert beat is not None
+        return Look(
+            step=beat.step, phase=beat.phase, phase_since=beat.phase_since_ns / 1e9, beat_at=beat.at_ns / 1e9, process_state=worker.process_state,
+            cpu_s=worker.cpu_s, stack=self._sample_stack(worker.generation, worker.rank, worker.pid) if suspected else "",
+        )  # fmt: skip
+
+
+def _probe(worker: _Worker, processes: list[tree.Process], now: float) -> None:
+    cpu_s = sum(process.cpu_s for process in processes)
+    if worker.probed_at:
+        worker.cpu_share = max(0.0, cpu_s - worker.cpu_s) / max(1e-6, now - worker.probed_at)
+    worker.cpu_s, worker.probed_at = cpu_s, now
+    worker.process_state = processes[0].state if processes else "Z"
+    worker.memory_bytes = _resident_bytes(worker.pid)
+
+
+def _resident_bytes(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * mmap.PAGESIZE
+    except OSError:
+        return 0
+
+
+def _reading(worker: _Worker, now_ns: int) -> Reading:
+    worker.beat = read_beat(worker.memory[:]) or worker.beat  # A torn record is passed over: the next look is soon.
+    beat = worker.beat
+    if beat is None:
+        return Reading(rank=worker.rank, generation=worker.generation, pid=worker.pid, cpu_share=worker.cpu_share, memory_bytes=worker.memory_bytes)
+    return Reading(
+        rank=worker.rank, generation=worker.generation, pid=worker.pid, step=beat.step, steps_total=beat.steps_total, step_started=beat.step_started,
+        phase=beat.phase, phase_s=(now_ns - beat.phase_since_ns) / 1e9, silent_s=(now_ns - beat.at_ns) / 1e9, loss=_finite(beat.loss),
+        grad_norm=_finite(beat.grad_norm), samples=beat.samples, data_wait_s=beat.data_wait_s, save_s=beat.save_s, saved_step=beat.saved_step,
+        guarded=bool(beat.flags & GUARDED), restored=bool(beat.flags & RESTORED), cpu_share=worker.cpu_share, memory_bytes=worker.memory_bytes,
+    )  # fmt: skip
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _on_the_calendar(finding: Finding, now: float) -> Finding:
+    """Detectors here live on the node's monotonic clock; events carry seconds since the epoch."""
+    return replace(finding, since=time.time() - (now - finding.since))

@@ -1,0 +1,125 @@
+"""Pieces: the named things of a script that must survive, and how each gives up its state and takes it back.
+
+A piece is anything with `state_dict` and `load_state_dict` (module, optimizer, scheduler, scaler, sampler), a torch.Generator, a dictionary, or a
+dataclass instance. A model inside DistributedDataParallel, and an optimizer over its parameters, is the same on every rank: it is shared, and
+rank 0 alone writes it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Mapping, MutableMapping
+from typing import Any
+
+from holdfast.checkpoint.errors import CheckpointMismatch
+from holdfast.checkpoint.plain import from_plain, meshes_in, to_plain
+from holdfast.errors import HoldfastError, UserError
+
+Pieces = Mapping[str, Any]
+
+
+def check(pieces: Pieces) -> None:
+    """Raise UserError for a piece whose state could not be saved, while there is still time to say so."""
+    for name, piece in pieces.items():
+        if type(unwrapped(piece)).__name__ == "FullyShardedDataParallel":
+            raise UserError(f"{name} is wrapped in FullyShardedDataParallel, whose state cannot be taken without a collective: use fully_shard (FSDP2).")
+        try:
+            to_plain(state_of(name, piece), name)
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise UserError(f"the state of {name} cannot be taken: {type(piece).__qualname__}.state_dict() raised {error!r}.") from error
+
+
+def capture(pieces: Pieces) -> dict[str, Any]:
+    """The state of every piece as plain values. Tensors are the live ones, not copies: they must be written before training goes on."""
+    return {name: to_plain(state_of(name, piece), name) for name, piece in pieces.items()}
+
+
+def apply(pieces: Pieces, states: Mapping[str, Any]) -> None:
+    """Put saved states back into their pieces; raises CheckpointMismatch when they do not fit."""
+    _same_names(pieces, states)
+    meshes = meshes_in([state_of(name, piece) for name, piece in pieces.items()])
+    for name, piece in pieces.items():
+        try:
+            _load(piece, from_plain(states[name], meshes))
+        except HoldfastError:
+            raise
+        except Exception as error:
+            raise CheckpointMismatch(
+                f"the saved state of {name} does not fit this script's {type(piece).__qualname__}: {error}\nUndo the change to {name}, or start anew."
+            ) from error
+
+
+def shared_names(pieces: Pieces) -> frozenset[str]:
+    """The pieces that every rank holds alike because DistributedDataParallel keeps them so."""
+    modules = {name: unwrapped(piece) for name, piece in pieces.items() if _keeps_ranks_alike(unwrapped(piece))}
+    parameters = {id(parameter) for module in modules.values() for parameter in module.parameters()}
+    optimizers = (name for name, piece in pieces.items() if _optimizes(piece, parameters))
+    return frozenset((*modules, *optimizers))
+
+
+def unwrapped(piece: Any) -> Any:
+    """The module inside torch.compile's wrapper."""
+    return getattr(piece, "_orig_mod", piece)
+
+
+def state_of(name: str, piece: Any) -> Any:
+    import torch
+
+    if hasattr(piece, "state_dict") and hasattr(piece, "load_state_dict"):
+        return piece.state_dict()
+    if isinstance(piece, torch.Generator):
+        return piece.get_state()
+    if isinstance(piece, MutableMapping):
+        return piece
+    if dataclasses.is_dataclass(piece) and not isinstance(piece, type):
+        return {field.name: getattr(piece, field.name) for field in dataclasses.fields(piece)}
+    raise UserError(
+        f"{name} is a {type(piece).__qualname__}, and nothing is known about its state: expected something with state_dict and load_state_dict, "
+        "a torch.Generator, a dictionary or a dataclass. Put a single number into a dictionary."
+    )
+
+
+def _load(piece: Any, state: Any) -> None:
+    import torch
+
+    if hasattr(piece, "load_state_dict"):
+        piece.load_state_dict(state)
+    elif isinstance(piece, torch.Generator):
+        piece.set_state(state)
+    elif isinstance(piece, MutableMapping):
+        piece.clear()
+        piece.update(state)
+    else:
+        for name, value in state.items():
+            object.__setattr__(piece, name, value)
+
+
+def _keeps_ranks_alike(module: Any) -> bool:
+    parallel = sys.modules.get("torch.nn.parallel")
+    if parallel is None or not isinstance(module, parallel.DistributedDataParallel):
+        return False
+    # Without broadcast, buffers such as running averages are each rank's own.
+    return bool(module.broadcast_buffers) or not any(True for _ in module.buffers())
+
+
+def _optimizes(piece: Any, parameters: set[int]) -> bool:
+    import torch
+
+    if not parameters or not isinstance(piece, torch.optim.Optimizer):
+        return False
+    return all(id(parameter) in parameters for group in piece.param_groups for parameter in group["params"])
+
+
+def _same_names(pieces: Pieces, states: Mapping[str, Any]) -> None:
+    if set(pieces) != set(states):
+        raise CheckpointMismatch(
+            f"the checkpoint holds {_listed(states)}, and guard() was given {_listed(pieces)}: "
+            "give it the same names, or start anew in another directory."
+        )
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(names)) or "nothing"

@@ -1,0 +1,302 @@
+"""The command line. Each command is a few lines here; what it does is in the module it names."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import dataclasses
+import importlib.util
+import json
+import os
+import secrets
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.console import Console
+from typer.core import TyperCommand
+
+from holdfast import __version__
+from holdfast.cli import tables
+from holdfast.cli.job import hold, is_held, jobs, known_job, new_job, state_of
+from holdfast.cli.live import Live, mode_for
+from holdfast.cli.options import REFUSED, check_fits, processes_per_node, whole_nodes
+from holdfast.cli.run import ask_to_stop, attach_job, detach, exit_code, run_job
+from holdfast.control.journal import Journal
+from holdfast.domain.job import JobSpec, Policy
+from holdfast.errors import HoldfastError, UserError
+from holdfast.launch.layout import JobDirectory
+from holdfast.settings import state_root
+
+app = typer.Typer(
+    no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, help="Holdfast keeps training running: `holdfast run train.py`.",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)  # fmt: skip
+
+State = Annotated[Path | None, typer.Option("--state", help="Where jobs are kept.", show_default="$HOLDFAST_STATE, or holdfast in the XDG state directory")]
+AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+Detached = Annotated[bool, typer.Option("--detach", help="Run in the background.")]
+Name = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `holdfast ps` lists it.")]
+
+
+class _Run(TyperCommand):
+    """Flags of torchrun that mean nothing here are known, so that the error can say why."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            flag = str(getattr(error, "option_name", "")).replace("_", "-")
+            if flag not in REFUSED:
+                raise
+            raise UserError(f"{flag} is torchrun's and cannot be honoured: {REFUSED[flag]}") from error
+
+
+@app.command(cls=_Run, context_settings={"allow_interspersed_args": False})
+def run(
+    script: Annotated[str, typer.Argument(help="The training script; with -m a module, with --no-python a program.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="Passed on as they are.")] = None,
+    nproc: Annotated[str, typer.Option("--nproc-per-node", "--nproc_per_node", "--nproc", help="Ranks a node: a number, `gpu`, `cpu` or `auto`.")] = "1",
+    nodes: Annotated[str, typer.Option("--nnodes", "--nodes", help="Nodes, all on this machine.")] = "1",
+    spares: Annotated[int, typer.Option(min=0, help="Nodes kept ready to take the place of one that is lost.")] = 0,
+    name: Annotated[str, typer.Option(help="Name the job. Run again with the same name, it goes on from its newest checkpoint.", show_default="made up")] = "",
+    module: Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module.")] = False,
+    no_python: Annotated[bool, typer.Option("--no-python", "--no_python", help="SCRIPT is a program to execute as it is.")] = False,
+    no_warm: Annotated[bool, typer.Option("--no-warm", help="Start every worker as a fresh interpreter.")] = False,
+    preimport: Annotated[list[str] | None, typer.Option(help="Import this in the warm parent, so that workers start with it. May be given often.")] = None,
+    max_restarts: Annotated[int | None, typer.Option("--max-restarts", "--max_restarts", min=0, help="At most this many.", show_default="per cause")] = None,
+    stop_grace_s: Annotated[float, typer.Option(min=0.0, help="Seconds workers get to save and leave when the job is stopped.")] = Policy().stop_grace_s,
+    standalone: Annotated[bool, typer.Option("--standalone", hidden=True, help="As torchrun spells it; a job here always is.")] = False,
+    detached: Detached = False,
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a training script and keep it running."""
+    root = state_root(state)
+    spec = JobSpec(
+        job=name or _made_up_name(script), run=secrets.token_hex(8), argv=(script, *(arguments or ())), module=module, python=not no_python, cwd=os.getcwd(),
+        nodes=whole_nodes(nodes), spares=spares, ranks_per_node=processes_per_node(nproc), warm=not no_warm, preimport=tuple(preimport or ()),
+        policy=Policy(max_restarts=max_restarts, stop_grace_s=stop_grace_s),
+    )  # fmt: skip
+    _check_script(spec)
+    check_fits(spec)
+    _run(new_job(root, spec.job), spec, as_json=as_json, detached=detached)
+
+
+@app.command()
+def resume(job: Name, detached: Detached = False, state: State = None, as_json: AsJson = False) -> None:
+    """Run a job again as it was, from its newest checkpoint."""
+    directory = known_job(state_root(state), job)
+    spec = msgspec.json.decode(directory.spec.read_bytes(), type=JobSpec)
+    _run(directory, dataclasses.replace(spec, run=secrets.token_hex(8)), as_json=as_json, detached=detached)
+
+
+def _run(directory: JobDirectory, spec: JobSpec, *, as_json: bool, detached: bool) -> None:
+    if detached:
+        with hold(directory):
+            pass  # Said here rather than in the background, where nobody reads it.
+        directory.logs.mkdir(exist_ok=True)
+        if not detach(str(directory.logs / "run.log")):
+            print(json.dumps({"job": spec.job, "detached": True}) if as_json else f"{spec.job}: runs in the background; `holdfast attach {spec.job}` shows it")
+            return
+    live = _live(as_json=as_json)
+    try:
+        ended = run_job(directory, spec, live)
+    finally:
+        live.close()
+    live.summary(ended)
+    raise typer.Exit(exit_code(ended))
+
+
+@app.command()
+def attach(job: Name, state: State = None, as_json: AsJson = False) -> None:
+    """Watch a running job. Ctrl-C ends the watching, not the job."""
+    directory = known_job(state_root(state), job)
+    live = _live(as_json=as_json)
+    try:
+        seen = attach_job(directory, live)
+    finally:
+        live.close()
+    if seen.outcome is None:
+        raise typer.Exit(0)
+    live.summary(seen)
+    raise typer.Exit(exit_code(seen))
+
+
+@app.command()
+def ps(state: State = None, as_json: AsJson = False) -> None:
+    """List jobs, newest first."""
+    found = jobs(state_root(state))
+    states = [state_of(directory) for directory in found]
+    if as_json:
+        rows = [{**row, "running": is_held(directory)} for row, directory in zip(tables.jobs_json(states), found, strict=True)]
+        _print_json(rows)
+    else:
+        Console().print(tables.jobs_table(states))
+
+
+@app.command()
+def show(job: Name, state: State = None, as_json: AsJson = False) -> None:
+    """Show where a job stands, where its time went, and what each incident cost."""
+    seen = state_of(known_job(state_root(state), job))
+    if as_json:
+        _print_json(tables.show_json(seen))
+    else:
+        Console().print(tables.show(seen))
+
+
+@app.command()
+def incidents(
+    job: Name, number: Annotated[int | None, typer.Argument(help="One incident, with its whole story.")] = None, state: State = None, as_json: AsJson = False
+) -> None:
+    """List what went wrong in a job, or tell the story of one incident."""
+    seen = state_of(known_job(state_root(state), job))
+    if number is None:
+        _print_json(tables.incidents_json(seen)) if as_json else Console().print(tables.incidents_table(seen))
+        return
+    chosen = next((incident for incident in seen.incidents if incident.id == number), None)
+    if chosen is None:
+        raise UserError(f"job {job!r} has no incident {number}; it has {len(seen.incidents)}: `holdfast incidents {job}` lists them")
+    _print_json(tables.incident_json(seen, chosen)) if as_json else Console().print(tables.story(seen, chosen))
+
+
+@app.command()
+def replay(
+    job: Name,
+    incident: Annotated[int | None, typer.Argument(help="Only the events of this incident.")] = None,
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
+    """Take a job's events again, one by one, and print each decision with its reason."""
+    from holdfast.cli.replaying import replayed
+
+    directory = known_job(state_root(state), job)
+    journal = Journal(directory.journal, read_only=True)
+    result = replayed(journal, incident)
+    _print_json(tables.replay_json(result.entries)) if as_json else Console().print(tables.replay(result.entries))
+    for line in result.differences:
+        print(f"holdfast: {line}", file=sys.stderr)
+    raise typer.Exit(1 if result.differences else 0)
+
+
+@app.command()
+def logs(
+    job: Name,
+    rank: Annotated[int, typer.Option(min=0, help="Whose output.")] = 0,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as it is printed, until the job ends.")] = False,
+    lines: Annotated[int | None, typer.Option("-n", "--lines", min=0, help="Only the last so many lines.", show_default="all")] = None,
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what a rank printed."""
+    from holdfast.cli.logs import log_records, print_log
+
+    directory = known_job(state_root(state), job)
+    path = directory.rank_log(rank)
+    if not path.exists():
+        there = sorted(int(one.stem.partition("-")[2]) for one in directory.logs.glob("rank-*.log"))
+        raise UserError(f"job {job!r} has no output of rank {rank}; it has that of ranks {there}" if there else f"job {job!r} has printed nothing yet")
+    if as_json:
+        _print_json(log_records(path, lines))
+    else:
+        print_log(path, lines, follow=follow, alive=lambda: is_held(directory))
+
+
+@app.command()
+def stop(
+    job: Name,
+    now: Annotated[bool, typer.Option("--now", help="Without grace.")] = False,
+    wait_s: Annotated[float, typer.Option(min=0.0, help="How long to wait for the end.")] = 120.0,
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
+    """Stop a running job: workers save, leave, and can be resumed."""
+    directory = known_job(state_root(state), job)
+    if not is_held(directory):
+        raise UserError(f"job {job!r} is not running; `holdfast show {job}` says how it ended")
+    try:
+        asyncio.run(ask_to_stop(directory, now=now))
+    except OSError as error:
+        raise HoldfastError(f"job {job!r} runs but its control does not answer ({error}); it may be restarting: try again") from error
+    deadline = time.monotonic() + wait_s
+    while is_held(directory) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    stopped = not is_held(directory)
+    _print_json({"job": job, "stopped": stopped}) if as_json else print(f"{job}: {'stopped' if stopped else 'is still stopping'}")
+    raise typer.Exit(0 if stopped else 1)
+
+
+@app.command()
+def demo(
+    as_json: AsJson = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A shorter storm.")] = False,
+    report: Annotated[Path | None, typer.Option(help="Where to write the page.", show_default="holdfast-demo.html")] = None,
+    state: State = None,
+) -> None:
+    """Train a real transformer through a storm of real faults, and report."""
+    from holdfast.cli.demo import run_demo
+
+    raise typer.Exit(run_demo(state_root(state), _live(as_json=as_json), quick=quick, page=report or Path("holdfast-demo.html")))
+
+
+@app.command()
+def selftest(
+    gpus: Annotated[int, typer.Option(min=0, help="Ranks with a GPU each, over NCCL; 0 for gloo on the CPU.")] = 0,
+    ranks: Annotated[int, typer.Option(min=1, help="Ranks on the CPU.")] = 2,
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check on this machine that a job survives faults and ends with the same weights."""
+    from holdfast.cli.selftest import run_selftest
+
+    raise typer.Exit(run_selftest(state_root(state), gpus=gpus, ranks=ranks, as_json=as_json))
+
+
+@app.command()
+def version(as_json: AsJson = False) -> None:
+    """Print the version."""
+    _print_json({"version": __version__}) if as_json else print(f"holdfast {__version__}")
+
+
+def main() -> None:
+    """What the `holdfast` program runs."""
+    try:
+        app(prog_name="holdfast")
+    except HoldfastError as error:
+        print(f"holdfast: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+
+
+def _made_up_name(script: str) -> str:
+    stem = "".join(letter if letter.isalnum() or letter in "_-" else "-" for letter in Path(script).stem).strip("-")[:40]
+    return f"{stem or 'job'}-{time.strftime('%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+
+
+def _check_script(spec: JobSpec) -> None:
+    """What can be known to fail is refused before anything is started."""
+    name = spec.argv[0]
+    if spec.module or not spec.python:
+        if spec.module and importlib.util.find_spec(name.partition(".")[0]) is None and not Path(name.partition(".")[0]).exists():
+            raise UserError(f"there is no module {name!r} in this environment or in {spec.cwd}")
+        return
+    path = Path(name)
+    if not path.is_file():
+        near = [one.name for one in sorted(Path(spec.cwd).glob("*.py"))][:5]
+        raise UserError(f"there is no script {name!r} in {spec.cwd}" + (f"; there are {', '.join(near)}" if near else ""))
+    try:
+        ast.parse(path.read_bytes(), filename=name)
+    except SyntaxError as error:
+        raise UserError(f"{name} does not parse, line {error.lineno}: {error.msg}: {(error.text or '').strip()}") from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{name} cannot be read as a Python script: {error}") from error
+
+
+def _live(*, as_json: bool) -> Live:
+    return Live(sys.stdout.buffer, sys.stderr, mode=mode_for(sys.stdout.buffer, as_json=as_json))
+
+
+def _print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2))

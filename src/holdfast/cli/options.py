@@ -1,0 +1,95 @@
+"""Options of `holdfast run` that need thought: torchrun's spellings, and whether the machine can hold what is asked."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+from holdfast.domain.job import JobSpec
+from holdfast.errors import UserError
+
+# torchrun's flags that cannot be honoured, and why. Every other spelling of torchrun works.
+REFUSED = {
+    "--rdzv-backend": "ranks are assigned by control and each generation has a store of its own; leave it out",
+    "--rdzv-endpoint": "control is found by the job's name; leave it out",
+    "--rdzv-id": "use --name",
+    "--rdzv-conf": "there is no rendezvous to configure; leave it out",
+    "--node-rank": "ranks are assigned by control; leave it out",
+    "--master-addr": "the store's address is chosen for each generation and set in the workers' environment; leave it out",
+    "--master-port": "the store binds a free port of its own for each generation; leave it out",
+    "--local-addr": "nodes of one machine talk over loopback; leave it out",
+    "--monitor-interval": "exits are seen when they happen, there is no interval; leave it out",
+    "--start-method": "workers are forks of a warm parent; use --no-warm for fresh interpreters",
+    "--role": "there is one role, named 'default'; leave it out",
+    "--log-dir": "each rank's log is kept with the job: `holdfast logs JOB --rank N`",
+    "--redirects": "each rank's output is kept with the job: `holdfast logs JOB --rank N`",
+    "-r": "each rank's output is kept with the job: `holdfast logs JOB --rank N`",
+    "--tee": "rank 0's output is shown, and each rank's is kept: `holdfast logs JOB --rank N`",
+    "-t": "rank 0's output is shown, and each rank's is kept: `holdfast logs JOB --rank N`",
+    "--run-path": "a script is always run as __main__; leave it out",
+    "--logs-specs": "logs are kept with the job; leave it out",
+    "--virtual-local-rank": "LOCAL_RANK is the rank on the node; set CUDA_VISIBLE_DEVICES in the script",
+}
+_RANK_BYTES_MIN = 200 << 20  # What one rank with torch imported needs before it has done anything, shared pages left out.
+
+
+def whole_nodes(text: str) -> int:
+    """torchrun's --nnodes: N, or MIN:MAX with both the same."""
+    low, _, high = text.partition(":")
+    try:
+        counts = {int(low), int(high or low)}
+    except ValueError:
+        raise UserError(f"--nnodes is a number of nodes, not {text!r}") from None
+    if len(counts) > 1:
+        raise UserError(f"--nnodes {text} asks for a gang that changes its size, which is not built yet; give one number, and --spares for nodes in reserve")
+    if min(counts) < 1:
+        raise UserError(f"--nnodes must be at least 1, not {text}")
+    return counts.pop()
+
+
+def processes_per_node(text: str) -> int:
+    """torchrun's --nproc-per-node: a number, `gpu`, `cpu`, or `auto` (GPUs if there are any, else one)."""
+    gpus = _gpus()
+    match text:
+        case "gpu" if not gpus:
+            raise UserError("--nproc-per-node gpu: no GPU is found on this machine (no /dev/nvidia0); give a number, or `auto`")
+        case "gpu":
+            return gpus
+        case "auto":
+            return gpus or len(os.sched_getaffinity(0))
+        case "cpu":
+            return len(os.sched_getaffinity(0))
+    try:
+        count = int(text)
+    except ValueError:
+        raise UserError(f"--nproc-per-node is a number, `gpu`, `cpu` or `auto`, not {text!r}") from None
+    if count < 1:
+        raise UserError(f"--nproc-per-node must be at least 1, not {count}")
+    return count
+
+
+def check_fits(spec: JobSpec) -> None:
+    """Refuse more ranks than the machine can hold, with the numbers."""
+    world = spec.world_size
+    available = _available_bytes()
+    if world * _RANK_BYTES_MIN > available:
+        holds = available // _RANK_BYTES_MIN
+        raise UserError(
+            f"{world} ranks ({spec.nodes} x {spec.ranks_per_node}) need at least {world * _RANK_BYTES_MIN / 2**30:.0f} GiB of memory and "
+            f"{available / 2**30:.0f} GiB are available; this machine can hold about {holds}: lower --nproc-per-node or --nnodes"
+        )
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if soft != resource.RLIM_INFINITY and world * 4 > soft:
+        raise UserError(f"{world} ranks need about {world * 4} processes and threads, and this user may have {soft}: raise `ulimit -u`, or ask for fewer ranks")
+
+
+def _gpus() -> int:
+    return sum(1 for path in Path("/dev").glob("nvidia[0-9]*") if path.name[6:].isdigit())
+
+
+def _available_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) << 10
+    return 1 << 62

@@ -1,0 +1,411 @@
+"""Tables: what is known about jobs and incidents, for a terminal of 80 columns and, in a `…_json` twin each, for programs.
+
+    jobs_table         `holdfast ps`               one line a job
+    show               `holdfast show JOB`         what, where, how far, where the time went, what went wrong and what it cost
+    incidents_table    `holdfast incidents JOB`    one line an incident
+    story              `holdfast incidents JOB N`  one incident from first sign to outcome
+    replay             `holdfast replay JOB`       each event and what was decided on it, with the reason
+    closing            the end of `holdfast run`
+
+All of them take a core `State` and return something rich can print; nothing here opens, asks or prints.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+from rich.box import SIMPLE_HEAD
+from rich.console import Group, JustifyMethod, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.cli.words import (
+    BUCKET_MEANS,
+    bill_items,
+    bill_of,
+    cause_of,
+    clean,
+    count,
+    culprit_of,
+    duration,
+    one_line,
+    outcome_sentence,
+    packed,
+    percent,
+    percents,
+    printed,
+    remedy_of,
+    steps_again,
+)
+from holdfast.control.journal import Entry
+from holdfast.core import State
+from holdfast.domain.diagnosis import Diagnosis
+from holdfast.domain.effect import Effect
+from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, JobResumed, JobSubmitted, WorkerExited
+from holdfast.domain.goodput import Bucket
+from holdfast.domain.incident import Incident, IncidentPhase
+from holdfast.domain.job import Outcome
+from holdfast.domain.plan import Plan
+
+_BAR_CELLS = 20
+_BILL_CELLS = 42  # What the widest column of the incidents has left on a terminal of 80.
+_STACK_LINES = 12  # Of each rank; the whole stack is in the JSON.
+_GOOD = {Outcome.FINISHED: "green", Outcome.STOPPED: "yellow"}
+
+
+# Jobs.
+
+
+def jobs_table(states: Iterable[State]) -> RenderableType:
+    rows = list(states)
+    if not rows:
+        return Text("No jobs yet. `holdfast run train.py` starts one.")
+    table = _table("job", "state", ("step", "right"), ("goodput", "right"), ("for", "right"), ("incidents", "right"))
+    for state in rows:
+        goodput = percent(state.ledger.goodput) if state.ledger.wall_s > 0 else ""
+        cells = (_name(state), _standing(state), _step_text(state), goodput, duration(state.ledger.wall_s), str(len(state.incidents)))
+        table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
+    return table
+
+
+def jobs_json(states: Iterable[State]) -> list[dict[str, Any]]:
+    return [_job_json(state) for state in states]
+
+
+def _job_json(state: State) -> dict[str, Any]:
+    return {
+        "job": state.spec.job if state.spec is not None else "",
+        "phase": str(state.phase),
+        "outcome": str(state.outcome) if state.outcome is not None else None,
+        "code": state.code,
+        "because": state.because,
+        "generation": state.generation,
+        "step": _known(state.step),
+        "step_best": _known(state.step_best),
+        "saved_step": _known(state.saved_step),
+        "goodput": round(state.ledger.goodput, 6),
+        "wall_s": state.ledger.wall_s,
+        "incidents": len(state.incidents),
+    }
+
+
+def _known(step: int) -> int | None:
+    return step if step >= 0 else None
+
+
+def _name(state: State) -> str:
+    return one_line(state.spec.job) if state.spec is not None else "(not submitted)"
+
+
+def _standing(state: State) -> Text:
+    if state.outcome is None:
+        return Text(str(state.phase), style="cyan")
+    return Text(str(state.outcome), style=_GOOD.get(state.outcome, "bold red"))
+
+
+def _step_text(state: State) -> str:
+    return f"{max(state.step, state.step_best):,}" if max(state.step, state.step_best) >= 0 else "–"
+
+
+# One job.
+
+
+def show(state: State, *, loss: float | None = None) -> RenderableType:
+    """All about one job. The loss is not the core's business: whoever has seen it passes it in."""
+    parts: list[RenderableType] = [_headline(state), _facts(state, loss), _section("Where the time went"), _ledger_table(state)]
+    if state.incidents:
+        parts += [_section(count(len(state.incidents), "incident")), _line_items(state)]
+    return Group(*parts)
+
+
+def show_json(state: State, *, loss: float | None = None) -> dict[str, Any]:
+    totals = state.ledger.totals()
+    shares = percents(list(totals.values()))
+    spec = msgspec.to_builtins(state.spec) if state.spec is not None else None
+    return _job_json(state) | {
+        "spec": spec,
+        "nodes": {name: {"host": node.host, "state": str(node.state)} for name, node in sorted(state.nodes.items())},
+        "gang": list(state.gang.nodes) if state.gang is not None else [],
+        "loss": loss if loss is not None and math.isfinite(loss) else None,
+        "ledger": [{"bucket": str(bucket), "seconds": seconds, "percent": share} for (bucket, seconds), share in zip(totals.items(), shares, strict=True)],
+        "incidents": incidents_json(state),
+    }
+
+
+def closing(state: State) -> RenderableType:
+    """What `holdfast run` says at the end: less than `show`, because the reader has just watched it."""
+    parts: list[RenderableType] = [Text(""), _headline(state), Text(""), _ledger_table(state)]
+    if state.incidents:
+        parts += [Text(""), _line_items(state)]
+    return Group(*parts)
+
+
+def _headline(state: State) -> Text:
+    style = _GOOD.get(state.outcome, "red") if state.outcome is not None else "cyan"
+    return Text(outcome_sentence(state), style=f"bold {style}")
+
+
+def _facts(state: State, loss: float | None) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column()
+    for name, value in _fact_rows(state, loss):
+        table.add_row(name, Text(value))
+    return table
+
+
+def _fact_rows(state: State, loss: float | None) -> list[tuple[str, str]]:
+    rows = []
+    if state.spec is not None:
+        rows.append(("runs", one_line(" ".join((*(("-m",) if state.spec.module else ()), *state.spec.argv)))))
+        spares = f", {count(state.spec.spares, 'spare')}" if state.spec.spares else ""
+        rows.append(("on", f"{count(state.spec.nodes, 'node')} with {count(state.spec.ranks_per_node, 'rank')} each{spares}"))
+    if state.nodes:
+        rows.append(("nodes", _nodes_text(state)))
+    if max(state.step, state.step_best) >= 0:
+        saved = f", saved at {state.saved_step:,}" if state.saved_step >= 0 else ", nothing saved yet"
+        behind = f", at {state.step:,} again" if 0 <= state.step < state.step_best else ""
+        rows.append(("step", f"{_step_text(state)}{behind}{saved}"))
+    if loss is not None:
+        rows.append(("loss", f"{loss:.4f}"))
+    rows.append(("goodput", f"{percent(state.ledger.goodput)} of {duration(_attended_s(state))}"))
+    return rows
+
+
+def _attended_s(state: State) -> float:
+    return state.ledger.wall_s - state.ledger.totals().get(Bucket.DOWN, 0.0)
+
+
+def _nodes_text(state: State) -> str:
+    gang = state.gang.nodes if state.gang is not None else ()
+    said = []
+    for name in sorted(state.nodes, key=lambda name: (name not in gang, name)):
+        node = state.nodes[name]
+        word = str(node.state).replace("_", " ") if node.state != "ready" else "" if name in gang else "spare"
+        said.append(f"{one_line(name)} ({word})" if word else one_line(name))
+    return ", ".join(said) if len(said) <= 8 else f"{', '.join(said[:6])} … and {len(said) - 6} more"
+
+
+def _ledger_table(state: State) -> Table:
+    """Largest first; the bars share one scale, and the percents add up to 100."""
+    totals = state.ledger.totals()
+    shares = dict(zip(totals, percents(list(totals.values())), strict=True))
+    table = Table.grid(padding=(0, 2))
+    justifies: tuple[JustifyMethod, ...] = ("left", "right", "right", "left")
+    for justify in justifies:
+        table.add_column(justify=justify, no_wrap=True)
+    table.add_column(style="dim")  # The only column that wraps gives way first on a narrow terminal.
+    for bucket in sorted(totals, key=lambda bucket: (bucket is not Bucket.PRODUCTIVE, -totals[bucket])):
+        style = "green" if bucket is Bucket.PRODUCTIVE else "yellow"
+        halves = max(1, round(2 * _BAR_CELLS * shares[bucket] / 100))
+        bar = Text("━" * (halves // 2) + "╸" * (halves % 2), style=style)
+        table.add_row(str(bucket), duration(totals[bucket]), f"{shares[bucket]:.1f} %", bar, BUCKET_MEANS[bucket])
+    return table
+
+
+# Incidents.
+
+
+def incidents_table(state: State) -> RenderableType:
+    if not state.incidents:
+        return Text("No incidents.")
+    return _line_items(state)
+
+
+def incidents_json(state: State) -> list[dict[str, Any]]:
+    return [incident_json(state, incident) for incident in state.incidents]
+
+
+def incident_json(state: State, incident: Incident) -> dict[str, Any]:
+    body: dict[str, Any] = msgspec.to_builtins(incident)
+    bill = bill_of(state, incident)
+    for plan, written in zip(incident.plans, body["plans"], strict=True):
+        written["rung"] = plan.rung.name.lower()
+    extra = {"cause": cause_of(incident), "steps_again": steps_again(incident), "seconds": sum(bill.values()), "bill": {str(k): v for k, v in bill.items()}}
+    return body | extra
+
+
+def _line_items(state: State) -> RenderableType:
+    table = _table(("#", "right"), ("at", "right"), "what", "remedy", ("cost", "right"), ("steps\nredone", "right"))
+    for incident in state.incidents:
+        bill = bill_of(state, incident)
+        what = Text.assemble(_mark(incident), cause_of(incident), *((f"\n{line}", "dim") for line in packed(bill_items(bill), _BILL_CELLS)))
+        again = steps_again(incident)
+        table.add_row(
+            str(incident.id), duration(_since_start(state, incident.opened_at)), what, remedy_of(incident),
+            duration(sum(bill.values())), "–" if again is None else f"{again:,}",
+        )  # fmt: skip
+    return table
+
+
+def _mark(incident: Incident) -> Text:
+    match incident.phase:
+        case IncidentPhase.RESOLVED:
+            return Text("✓ ", style="green")
+        case IncidentPhase.GAVE_UP:
+            return Text("✗ ", style="bold red")
+        case _:
+            return Text("● ", style="bold yellow")
+
+
+def _since_start(state: State, at: float) -> float:
+    return at - state.ledger.spans[0].since if state.ledger.spans else 0.0
+
+
+def story(state: State, incident: Incident) -> RenderableType:
+    """One incident from first sign to outcome."""
+    head = Text.assemble(_mark(incident), (f"Incident {incident.id}: {cause_of(incident)}", "bold"), f", {str(incident.phase).replace('_', ' ')}")
+    parts: list[RenderableType] = [head, _section("Timeline, from the fault on"), _timeline(incident)]
+    if incident.findings:
+        parts += [_section("Seen"), *(_indented(f"{one_line(one.because)}", *one.evidence) for one in incident.findings)]
+    for diagnosis in incident.diagnoses:
+        parts += [_section("Diagnosis"), _diagnosis(diagnosis)]
+    for plan in incident.plans:
+        parts += [_section("Plan"), _plan(plan)]
+    parts += [_section("Cost"), _cost(state, incident)]
+    if incident.stacks:
+        parts += [_section("Stacks, innermost last"), *_stacks(incident)]
+    tails = [exit for exit in incident.exits if incident.diagnoses and exit.rank in incident.diagnoses[-1].ranks and printed(exit.tail)]
+    if tails:
+        parts += [_section(f"Last lines of rank {tails[-1].rank}"), Padding(Text(printed(tails[-1].tail)), (0, 0, 0, 2))]
+    return Group(*parts)
+
+
+def _timeline(incident: Incident) -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", no_wrap=True, style="cyan", width=10)
+    table.add_column()
+    table.add_row("0.00 s", Text("the fault happened" if incident.opened_at > incident.began_at else "the fault happened, and was seen at once", style="dim"))
+    for line in incident.story:
+        table.add_row(duration(line.at - incident.began_at), Text(one_line(line.what)))
+    return table
+
+
+def _diagnosis(diagnosis: Diagnosis) -> RenderableType:
+    lasting = "permanent: trying again cannot help" if diagnosis.permanent else "may pass"
+    whose = f", {culprit_of(diagnosis)}" if culprit_of(diagnosis) else ""
+    at = f", at step {diagnosis.step:,}" if diagnosis.step >= 0 else ""
+    rows = [Text(f"{diagnosis.cause.replace('_', ' ')}{whose}{at}, {diagnosis.confidence * 100:.0f} % sure; {lasting}"), Text(one_line(diagnosis.because))]
+    rows += [Text(f"evidence: {one_line(one)}", style="dim") for one in diagnosis.evidence]
+    rows += [Text(f"or else: {one_line(one)}", style="dim") for one in diagnosis.alternatives]
+    return Padding(Group(*rows), (0, 0, 0, 2))
+
+
+def _plan(plan: Plan) -> RenderableType:
+    rows = [Text(f"{plan.rung.name.lower()}: {one_line(plan.because)}")]
+    rows += [Text(f"not chosen: {one_line(one)}", style="dim") for one in plan.alternatives]
+    return Padding(Group(*rows), (0, 0, 0, 2))
+
+
+def _cost(state: State, incident: Incident) -> RenderableType:
+    bill = bill_of(state, incident)
+    again = steps_again(incident)
+    lost = "how many steps were done again is not known" if again is None else f"{count(again, 'step')} done again"
+    return _indented(f"{duration(sum(bill.values()))}; {lost}", *packed(bill_items(bill), 76))
+
+
+def _stacks(incident: Incident) -> list[RenderableType]:
+    """The culprits' stacks first, alike ones once, long ones folded."""
+    culprits = {str(rank) for diagnosis in incident.diagnoses for rank in diagnosis.ranks}
+    alike: dict[str, list[str]] = {}
+    for rank in sorted(incident.stacks, key=lambda rank: (rank not in culprits, len(rank), rank)):
+        alike.setdefault(clean(incident.stacks[rank]).strip("\n"), []).append(rank)
+    return [_indented(f"rank{'s' if len(ranks) > 1 else ''} {one_line(', '.join(ranks))}", *_folded(stack.splitlines())) for stack, ranks in alike.items()]
+
+
+def _folded(lines: Sequence[str]) -> list[str]:
+    over = len(lines) - _STACK_LINES
+    return [f"… {count(over, 'line')} above", *lines[over:]] if over > 0 else list(lines)
+
+
+# Replay.
+
+
+def replay(entries: Iterable[Entry]) -> RenderableType:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", style="dim", no_wrap=True)
+    table.add_column(justify="right", style="cyan", no_wrap=True)
+    table.add_column()
+    began: float | None = None
+    asked: dict[str, str] = {}  # Effect to its kind, so that an answer can be told with its question.
+    for entry in entries:
+        began = entry.event.at if began is None else began
+        asked |= {effect.id: type(effect).__name__ for effect in entry.effects}
+        said = Text.assemble((type(entry.event).__name__, "bold"), " ", one_line(_said(entry.event, asked)))
+        for effect in entry.effects:
+            said.append(f"\n→ {type(effect).__name__}", style="green").append(f" {effect.id} on {one_line(effect.node)}: {one_line(effect.because)}")
+        table.add_row(str(entry.seq), duration(entry.event.at - began), said)
+    return table if began is not None else Text("The journal is empty: nothing has happened yet.")
+
+
+def replay_json(entries: Iterable[Entry]) -> list[dict[str, Any]]:
+    return [{"seq": entry.seq, "event": _tagged(entry.event), "effects": [_tagged(effect) for effect in entry.effects]} for entry in entries]
+
+
+def _tagged(value: Event | Effect) -> dict[str, Any]:
+    body: dict[str, Any] = msgspec.to_builtins(value)
+    return {"kind": type(value).__name__} | body
+
+
+def _said(event: Event, asked: Mapping[str, str]) -> str:
+    """The news in an event: what it says in a sentence, or else the fields that are not what they always are."""
+    match event:
+        case JobSubmitted(spec=spec) | JobResumed(spec=spec):
+            return f"{spec.job}: {count(spec.nodes, 'node')} with {count(spec.ranks_per_node, 'rank')} each"
+        case WorkerExited(node=node, exit=exit):
+            return f"{node}, rank {exit.rank}: {exit.because}"
+        case FindingMade(finding=finding):
+            return f"{finding.kind}: {finding.because}"
+        case EffectDone(effect=effect, stacks=stacks) if stacks:
+            return f"{asked.get(effect, '')} {effect}, stacks of {count(len(stacks), 'rank')}"
+        case EffectDone(effect=effect) | EffectFailed(effect=effect):
+            return f"{asked.get(effect, '')} {effect}, {_fields(event, 'effect', 'generation')}"
+        case _:
+            return _fields(event)
+
+
+def _fields(event: Event, *known: str) -> str:
+    shown = []
+    for field in fields(event):
+        value = getattr(event, field.name)
+        usual = field.default_factory() if field.default_factory is not MISSING else field.default
+        if field.name not in ("at", *known) and value != usual:
+            shown.append(str(value) if field.name == "because" else f"{field.name} {_short(value)}")
+    return ", ".join(shown)
+
+
+def _short(value: object) -> str:
+    match value:
+        case float():
+            return f"{value:.2f}" if value < 1e6 else datetime.fromtimestamp(value, UTC).strftime("%H:%M:%S UTC")
+        case tuple():
+            return "+".join(str(one) for one in value)
+        case dict():
+            return " ".join(f"{name}:{_short(inner)}" for name, inner in value.items())
+        case _:
+            return str(value)
+
+
+# Small hands.
+
+
+def _table(*columns: str | tuple[str, JustifyMethod]) -> Table:
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), show_edge=False, pad_edge=False, header_style="dim")
+    for column in columns:
+        name = column if isinstance(column, str) else column[0]
+        table.add_column(name, justify="left" if isinstance(column, str) else column[1], no_wrap=name not in ("what", "job"), overflow="fold")
+    return table
+
+
+def _section(title: str) -> Text:
+    return Text(f"\n{title}", style="bold")
+
+
+def _indented(first: str, *rest: str) -> RenderableType:
+    return Padding(Group(Text(first), *(Text(clean(line), style="dim") for line in rest)), (0, 0, 0, 2))

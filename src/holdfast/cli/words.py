@@ -1,0 +1,192 @@
+"""How Holdfast speaks to people: durations, shares, sentences. The same words in the live view, the tables and the report.
+
+What a job printed, raised or was called ends up on somebody's terminal; `clean` takes the control characters out of it first, so that nothing a job
+says can move a cursor or colour a screen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from holdfast.core import State
+from holdfast.domain.diagnosis import Diagnosis
+from holdfast.domain.exit import Exit
+from holdfast.domain.goodput import Bucket
+from holdfast.domain.incident import Incident
+from holdfast.domain.job import Outcome
+
+_SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)")
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+# The parts of a recovery, in the order in which they happen, and the bucket's meaning in a few words.
+BUCKET_MEANS: dict[Bucket, str] = {
+    Bucket.PRODUCTIVE: "new steps",
+    Bucket.START: "before the first step",
+    Bucket.SAVE: "training stood still to save",
+    Bucket.DETECT: "until the fault was noticed",
+    Bucket.DIAGNOSE: "finding out what it was",
+    Bucket.STOP: "ending the rest of the gang",
+    Bucket.REPLACE: "bringing in a spare node",
+    Bucket.RENDEZVOUS: "ranks start and find each other",
+    Bucket.RESTORE: "loading the checkpoint",
+    Bucket.RECOMPUTE: "steps done before, again",
+    Bucket.WAIT: "for nodes, or backing off",
+    Bucket.END: "taking everything down",
+    Bucket.DOWN: "nobody ran the job",
+}
+
+OUTCOME_SAYS: dict[Outcome, str] = {
+    Outcome.FINISHED: "finished",
+    Outcome.STOPPED: "stopped as asked",
+    Outcome.FAILED: "failed",
+    Outcome.PERMANENT: "failed for good",
+    Outcome.BROKEN: "could not go on",
+}
+
+
+def clean(text: str) -> str:
+    """`text` without anything a terminal would obey; tabs and line ends stay."""
+    return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", _SEQUENCE.sub("", text))
+
+
+def one_line(text: str) -> str:
+    return " ".join(clean(text).split())
+
+
+def printed(tail: str) -> str:
+    """The last lines of a worker as they looked on its screen: of a progress bar, only what was last drawn over it."""
+    lines = (line.rstrip("\r").rpartition("\r")[2] for line in _SEQUENCE.sub("", tail).split("\n"))
+    return "\n".join(clean(line) for line in lines).strip("\n")
+
+
+def duration(seconds: float) -> str:
+    """Two units at most: 0.42 s, 8.1 s, 42 s, 2m 05s, 3h 04m, 2d 05h."""
+    if seconds < 0.9995:
+        return f"{max(seconds, 0.0):.2f} s" if seconds < 0.995 else "1.0 s"
+    if seconds < 59.5:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    whole = round(seconds)
+    for unit, name, next_unit, next_name in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+        if whole >= unit:
+            return f"{whole // unit}{name} {whole % unit // next_unit:02d}{next_name}"
+    raise AssertionError(f"{seconds} is neither short nor long")
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def percents(parts: Sequence[float], *, decimals: int = 1) -> list[float]:
+    """Shares of the whole that add up to exactly 100: what rounding leaves over goes to those it robbed most."""
+    whole, units = sum(parts), 100 * 10**decimals
+    if whole <= 0:
+        return [0.0] * len(parts)
+    exact = [part / whole * units for part in parts]
+    floors = [int(value) for value in exact]
+    by_remainder = sorted(range(len(parts)), key=lambda index: (floors[index] - exact[index], index))
+    for index in by_remainder[: units - sum(floors)]:
+        floors[index] += 1
+    return [floor / 10**decimals for floor in floors]
+
+
+def percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """0-3, 7, 9-10."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(f"{first}" if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def outcome_sentence(state: State) -> str:
+    """How the job stands, in one sentence."""
+    name = one_line(state.spec.job) if state.spec is not None else "the job"
+    said = OUTCOME_SAYS[state.outcome] if state.outcome is not None else f"{state.phase}"
+    return f"{name} {said} after {duration(state.ledger.wall_s)}: {one_line(state.because)}"
+
+
+def cause_of(incident: Incident) -> str:
+    """The cause with its culprit: "killed (rank 2)"; before the diagnosis, what was noticed."""
+    if not incident.diagnoses:
+        return incident.findings[0].kind.replace("_", " ") if incident.findings else "not known yet"
+    last = incident.diagnoses[-1]
+    where = f" ({culprit_of(last)})" if culprit_of(last) else ""
+    return f"{last.cause.replace('_', ' ')}{where}"
+
+
+def culprit_of(diagnosis: Diagnosis) -> str:
+    parts = []
+    if diagnosis.ranks:
+        parts.append(f"rank{'s' if len(diagnosis.ranks) > 1 else ''} {ranges(diagnosis.ranks)}")
+    if diagnosis.node:
+        parts.append(one_line(diagnosis.node))
+    return ", ".join(parts)
+
+
+def remedy_of(incident: Incident) -> str:
+    return incident.plans[-1].rung.name.lower() if incident.plans else "none yet"
+
+
+def bill_of(state: State, incident: Incident) -> dict[Bucket, float]:
+    """What an incident cost, by bucket: the core's own bill, and while it is open what the ledger holds since it began."""
+    bill = {Bucket(name): seconds for name, seconds in incident.costs.items()}
+    for span in state.ledger.spans if incident.is_open else ():
+        bill[span.bucket] = bill.get(span.bucket, 0.0) + max(0.0, span.until - max(span.since, incident.began_at))
+    return {bucket: bill[bucket] for bucket in Bucket if bill.get(bucket, 0.0) > 0 and bucket is not Bucket.PRODUCTIVE}
+
+
+def bill_sentence(bill: Mapping[Bucket, float]) -> str:
+    return " · ".join(bill_items(bill))
+
+
+def bill_items(bill: Mapping[Bucket, float]) -> list[str]:
+    return [f"{bucket} {duration(seconds)}" for bucket, seconds in bill.items()]
+
+
+def packed(items: Iterable[str], cells: int) -> list[str]:
+    """Items on as few lines as fit, none of them broken."""
+    lines: list[str] = []
+    for item in items:
+        if lines and len(lines[-1]) + 3 + len(item) <= cells:
+            lines[-1] += f" · {item}"
+        else:
+            lines.append(item)
+    return lines
+
+
+def steps_again(incident: Incident) -> int | None:
+    """How many steps had to be done twice; None where that cannot be known."""
+    if incident.step_before < 0 or incident.step_after < 0:
+        return None
+    return max(0, incident.step_before - incident.step_after)
+
+
+def first_cause_exit(state: State) -> Exit | None:
+    """Of the incident a job ended on, the exit of the rank to blame; its tail holds the traceback."""
+    incident = state.incidents[-1] if state.incidents else None
+    if state.outcome in (None, Outcome.FINISHED, Outcome.STOPPED) or incident is None or not incident.diagnoses:
+        return None
+    diagnosis = incident.diagnoses[-1]
+    # An incident may span several generations, in which the same rank may have died more than once: the last one is what was diagnosed last.
+    blamed = [exit for exit in incident.exits if exit.rank in diagnosis.ranks and not exit.stopped_by_us]
+    same = [exit for exit in blamed if exit.fingerprint == diagnosis.fingerprint]
+    return next(reversed(same or blamed), None)
+
+
+def last_words(state: State) -> str:
+    """What to print last of all when a job failed: the first cause's own traceback, or the stack it hung in. Empty when there is none."""
+    exit = first_cause_exit(state)
+    if exit is not None and printed(exit.tail):
+        return f"The first cause, rank {exit.rank}, printed last:\n\n{printed(exit.tail)}\n"
+    if state.outcome in (None, Outcome.FINISHED, Outcome.STOPPED) or not state.incidents or not state.incidents[-1].diagnoses:
+        return ""
+    incident = state.incidents[-1]
+    hung = [(rank, incident.stacks[str(rank)]) for rank in incident.diagnoses[-1].ranks if str(rank) in incident.stacks]
+    return f"Rank {hung[0][0]} hung here:\n\n{clean(hung[0][1]).strip()}\n" if hung else ""

@@ -1,0 +1,264 @@
+"""Control: takes events, writes them down, performs what the core decides. `python -m holdfast.control JOB-DIRECTORY PARENT-PID`.
+
+    event ─► core.step ─► journal (event and effects, one synced transaction) ─► acknowledge ─► perform
+
+Nothing is acknowledged and nothing is performed before it is on disk. After a crash the same state comes back from the journal, agents say what they run, and
+effects that were never answered are sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import assert_never
+
+import msgspec
+
+from holdfast.checkpoint.found import list_complete
+from holdfast.control.journal import Journal
+from holdfast.control.observer import Observer
+from holdfast.control.samples import Samples
+from holdfast.control.view import view_of
+from holdfast.core import NodeState
+from holdfast.crashpoints import crash_point
+from holdfast.domain.effect import CONTROL, CaptureStacks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
+from holdfast.domain.event import EffectDone, EffectFailed, Event, JobResumed, JobSubmitted, NodeHeard, StopAsked, Ticked
+from holdfast.domain.job import JobSpec
+from holdfast.launch.layout import JobDirectory
+from holdfast.launch.lifeline import die_with_parent
+from holdfast.wire.codec import decode_event, encode
+from holdfast.wire.frames import BadFrame, Channel, serve
+from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Leave, Output, Readings, StopJob, Told, Watch
+from holdfast.wire.outbox import Inbox
+
+_LOOK_EVERY_S = 0.2
+_UNWRITTEN_CODE = 74
+
+
+class Control:
+    def __init__(self, directory: JobDirectory) -> None:
+        self._directory = directory
+        self._journal = Journal(directory.journal)
+        self._core = self._journal.load()
+        self._observer = Observer()
+        self._inbox = Inbox()
+        self._samples = Samples(directory.samples)
+        self._agents: dict[str, Channel] = {}
+        self._viewers: set[Channel] = set()
+        self._readers: set[Channel] = set()  # The viewers that want rank 0's output too.
+        self._waiting: list[tuple[Event, Callable[[], None]]] = []
+        self._ended = asyncio.Event()
+        self._clock = time.time() - time.monotonic()  # Wall time that no adjustment of the clock can turn back.
+
+    def now(self) -> float:
+        return max(self._clock + time.monotonic(), self._core.state.at)
+
+    async def run(self) -> None:
+        server = await serve(self._directory.control_socket, self._connected)
+        async with server:
+            self._begin()
+            looking = asyncio.create_task(self._look())
+            ended = asyncio.create_task(self._ended.wait())
+            await asyncio.wait([looking, ended], return_when=asyncio.FIRST_COMPLETED)
+            looking.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await looking
+            await self._take_down()
+        self._directory.control_socket.unlink(missing_ok=True)
+        self._journal.close()
+
+    def _begin(self) -> None:
+        """A new job, the same one again, or a control that was killed and goes on."""
+        spec = msgspec.json.decode(self._directory.spec.read_bytes(), type=JobSpec)
+        state = self._core.state
+        if state.spec is None:
+            self.accept(JobSubmitted(at=self.now(), spec=spec))
+        elif state.spec.run != spec.run:
+            self.accept(JobResumed(at=self.now(), spec=spec))
+        else:
+            for name in state.nodes:
+                self._observer.disconnected(name, self.now())  # Each has the usual time to come back.
+            for effect in self._journal.effects(id for id, pending in state.pending.items() if pending.node == CONTROL):
+                self._perform(effect)
+            if state.outcome is not None:
+                self._ended.set()
+
+    def accept(self, event: Event, then: Callable[[], None] = lambda: None) -> None:
+        """Take an event; `then` is called once it is on disk. Events that come at once share one sync."""
+        self._waiting.append((event, then))
+        if len(self._waiting) == 1:
+            asyncio.get_running_loop().call_soon(self._take_waiting)
+
+    def _take_waiting(self) -> None:
+        """What could not be written down did not happen, but this core believes it already: only a new process can go on, from the journal."""
+        try:
+            self._decide_and_perform()
+        except Exception:
+            with contextlib.suppress(OSError):  # Our log may be on the same full disk.
+                traceback.print_exc()
+            os._exit(_UNWRITTEN_CODE)
+
+    def _decide_and_perform(self) -> None:
+        """Decide, write down, acknowledge, perform. In this order, and not interrupted."""
+        waiting, self._waiting = self._waiting, []
+        chosen: list[Effect] = []
+        with self._journal.together():
+            for event, _ in waiting:
+                effects = self._core.step(event)
+                crash_point(f"control-decided-{type(event).__name__}")
+                self._journal.append(event, effects, self._core.state)
+                chosen += effects
+        for event, then in waiting:
+            crash_point(f"control-journalled-{type(event).__name__}")
+            then()
+        for effect in chosen:
+            self._perform(effect)
+            crash_point(f"control-performed-{type(effect).__name__}")
+        self._hang_up_on_lost_nodes()
+
+    def _hang_up_on_lost_nodes(self) -> None:
+        """A node that counts as lost must introduce itself anew, and say what it still runs, before it is used again."""
+        for name, node in self._core.state.nodes.items():
+            if node.state is NodeState.LOST and name in self._agents:
+                self._agents[name].close()
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case FindCheckpoint():
+                asyncio.get_running_loop().call_soon(self._find_checkpoint, effect)
+            case EndJob():
+                self._ended.set()
+            case StartStore() | StartGang() | CaptureStacks() | StopGang():
+                channel = self._agents.get(effect.node)
+                if channel is not None:
+                    channel.send(Do(kind=type(effect).__name__, body=encode(effect)[1]))
+            case _:
+                assert_never(effect)
+
+    def _find_checkpoint(self, effect: FindCheckpoint) -> None:
+        try:
+            complete = [found for found in list_complete(self._directory.checkpoints) if found.name not in effect.distrusted]
+        except OSError as error:
+            self.accept(EffectFailed(at=self.now(), effect=effect.id, generation=effect.generation, node=CONTROL, because=str(error)))
+            return
+        name, step = (complete[0].name, complete[0].step) if complete else ("", -1)
+        self.accept(EffectDone(at=self.now(), effect=effect.id, generation=effect.generation, node=CONTROL, checkpoint=name, checkpoint_step=step))
+
+    async def _connected(self, channel: Channel) -> None:
+        """Somebody connected: the first message says who."""
+        hello: Hello | None = None
+        try:
+            async for message in channel:
+                match message:
+                    case Hello():
+                        hello = message
+                        self._agent_came(hello, channel)
+                    case Watch(output=output):
+                        self._viewers.add(channel)
+                        if output:
+                            self._readers.add(channel)
+                            self._follow()
+                    case StopJob():
+                        self.accept(StopAsked(at=self.now(), because=message.because, code=message.code, now=message.now))
+                    case _ if hello is not None:
+                        self._from_agent(hello, message, channel)
+        except BadFrame as error:
+            print(f"holdfast control: dropped a connection: {error}", file=sys.stderr)
+        finally:
+            self._viewers.discard(channel)
+            if channel in self._readers:
+                self._readers.discard(channel)
+                self._follow()
+            if hello is not None and self._agents.get(hello.node) is channel:
+                del self._agents[hello.node]
+                self._observer.disconnected(hello.node, self.now())
+
+    def _agent_came(self, hello: Hello, channel: Channel) -> None:
+        old = self._agents.pop(hello.node, None)
+        if old is not None:
+            old.close()
+        self._agents[hello.node] = channel
+        self._observer.connected(hello.node, self.now())
+        self.accept(
+            NodeHeard(at=self.now(), node=hello.node, host=hello.host, running=hello.running), lambda: self._send_unanswered(hello.node, channel)
+        )
+        if self._readers:  # After our own restart they may still be on their way; until then the agent keeps what was printed.
+            self._follow()
+
+    def _send_unanswered(self, node: str, channel: Channel) -> None:
+        """What was asked of this node and never answered; the agent knows what it has done already."""
+        unanswered = [id for id, pending in self._core.state.pending.items() if pending.node == node]
+        for effect in self._journal.effects(unanswered):
+            channel.send(Do(kind=type(effect).__name__, body=encode(effect)[1]))
+
+    def _from_agent(self, hello: Hello, message: AnyMessage, channel: Channel) -> None:
+        match message:
+            case Told(seq=seq, kind=kind, body=body):
+                event = decode_event(kind, body)
+                if self._inbox.is_new(hello.instance, seq) and not self._observer.excuses(event):
+                    self.accept(replace(event, at=self.now()), lambda: channel.send(Ack(seq=seq)))
+                else:
+                    asyncio.get_running_loop().call_soon(channel.send, Ack(seq=seq))  # After whatever waits to be written.
+            case Readings():
+                for event in self._observer.read(message, self._core.state, self.now()):
+                    self.accept(event)
+            case Output():
+                for reader in self._readers:
+                    reader.send(message)
+            case _:
+                pass
+
+    def _follow(self) -> None:
+        """Rank 0's output is sent only while somebody watches."""
+        for channel in self._agents.values():
+            channel.send(Follow(ranks=(0,) if self._readers else ()))
+
+    async def _look(self) -> None:
+        """The clock: silent nodes, deadlines, samples, views."""
+        while True:
+            for event in self._observer.look(self.now()):
+                self.accept(event)
+            deadline = self._core.next_deadline()
+            if deadline is not None and deadline <= self.now():
+                self.accept(Ticked(at=self.now()))
+            view = view_of(self._core.state, self._observer, self._agents.keys(), self.now())
+            self._samples.add(view)
+            for viewer in self._viewers:
+                viewer.send(view)
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    async def _take_down(self) -> None:
+        """Tell every agent to leave, wait until they have, and show the end to whoever watches."""
+        for channel in self._agents.values():
+            channel.send(Leave())
+        deadline = time.monotonic() + 15.0
+        while self._agents and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        final = view_of(self._core.state, self._observer, self._agents.keys(), self.now())
+        for viewer in list(self._viewers):
+            viewer.send(final)
+            await viewer.closed()
+
+
+async def _main(directory: JobDirectory) -> None:
+    control = Control(directory)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, lambda: None)  # Ctrl-C is for whoever launched us.
+    await control.run()
+
+
+def main() -> None:
+    die_with_parent(int(sys.argv[2]))
+    asyncio.run(_main(JobDirectory(Path(sys.argv[1]))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,111 @@
+"""The observer: turns what agents say many times a second into the few events the core must know.
+
+Readings are not events: they are looked at here and dropped. What comes out is rare: every rank has entered its loop, every rank has finished a step, lost
+ground is made good, a checkpoint is complete, a node has fallen silent.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.core import State
+from holdfast.detect.silent_node import Heard, SilentNode
+from holdfast.domain.event import CheckpointSaved, Event, FindingMade, GangRestored, NodeSilent, ProgressSeen
+from holdfast.domain.job import JobPhase
+from holdfast.wire.messages import Reading, Readings
+
+PROGRESS_EVERY_S = 10.0
+SAVED_EVERY_S = 5.0
+IDLE_CPU_SHARE = 0.02  # Of one core. A rank below this does nothing, whatever phase it says it is in.
+
+
+@dataclass(slots=True)
+class Observer:
+    heard: dict[str, Heard] = field(default_factory=dict)
+    ranks: dict[int, Reading] = field(default_factory=dict)
+    _silent: SilentNode = field(default_factory=SilentNode)
+    _generation: int = -1
+    _restored: bool = False
+    _ready: bool = False
+    _caught_up: bool = False
+    _restore_s: float = 0.0
+    _saved_step: int = -1
+    _saved_told_at: float = 0.0
+    _told_at: float = 0.0
+    _told_step: int = -1
+    _rate: tuple[float, int] = (0.0, -1)
+    steps_per_s: float | None = None  # None until it was measured over a while.
+
+    def connected(self, node: str, now: float) -> None:
+        self.heard[node] = Heard(at=now, connected=True)
+
+    def disconnected(self, node: str, now: float) -> None:
+        self.heard[node] = Heard(at=now, connected=False)
+
+    def read(self, readings: Readings, state: State, now: float) -> list[Event]:
+        """Take one agent's readings; the events that follow from them."""
+        self.heard[readings.node] = Heard(at=now, connected=True)
+        gang, spec = state.gang, state.spec
+        if gang is None or spec is None:
+            return []
+        if gang.generation != self._generation:
+            self._begin(gang.generation)
+        for reading in readings.ranks:
+            if reading.generation == self._generation:
+                self.ranks[reading.rank] = reading
+        if state.phase is not JobPhase.RUNNING or len(self.ranks) < spec.world_size:
+            return []
+        return self._progress(state, now)
+
+    def _begin(self, generation: int) -> None:
+        self._generation, self.ranks = generation, {}
+        self._restored = self._ready = self._caught_up = False
+        self._told_step = -1
+        self._restore_s, self._saved_step, self._rate, self.steps_per_s = 0.0, -1, (0.0, -1), None
+
+    def _progress(self, state: State, now: float) -> list[Event]:
+        events: list[Event] = []
+        ranks = self.ranks.values()
+        self._restore_s = max([self._restore_s, *(rank.phase_s for rank in ranks if rank.phase == "restore")])
+        if not all(rank.restored for rank in ranks):
+            return events
+        step, generation = min(rank.step for rank in ranks), self._generation
+        save_s = max(rank.save_s for rank in ranks)
+        self._measure_rate(step, now)
+        if not self._restored:
+            self._restored = True
+            events.append(GangRestored(at=now, generation=generation, step=min(rank.step_started for rank in ranks), restore_s=self._restore_s))
+        stepped = all(rank.step > rank.step_started for rank in ranks)
+        caught_up = step >= state.step_best
+        due = now - self._told_at >= PROGRESS_EVERY_S and step > self._told_step
+        if stepped and (not self._ready or (caught_up and not self._caught_up) or due):
+            self._ready, self._caught_up, self._told_at, self._told_step = True, caught_up, now, step
+            events.append(ProgressSeen(at=now, generation=generation, step=step, save_s=save_s))
+        saved = min(rank.saved_step for rank in ranks)
+        if saved > self._saved_step and now - self._saved_told_at >= SAVED_EVERY_S:
+            self._saved_step, self._saved_told_at = saved, now
+            events.append(CheckpointSaved(at=now, generation=generation, step=saved))
+        return events
+
+    def _measure_rate(self, step: int, now: float) -> None:
+        since, before = self._rate
+        if before < 0:
+            self._rate = (now, step)
+        elif now - since >= 2.0:
+            self.steps_per_s = (step - before) / (now - since)
+            self._rate = (now, step)
+
+    def excuses(self, event: Event) -> bool:
+        """Ranks that wait in a step while another one, on any node, evaluates or saves are not hung. Its own agent watches how long that takes."""
+        if not isinstance(event, FindingMade) or event.finding.kind != "silent_rank":
+            return False
+        accused = {rank for rank in event.finding.ranks if rank in self.ranks and self.ranks[rank].phase == "step"}
+        busy = [rank for rank in self.ranks.values() if rank.phase not in ("", "step", "finish") and rank.cpu_share > IDLE_CPU_SHARE]
+        return bool(accused) and bool(busy)
+
+    def look(self, now: float) -> list[Event]:
+        """Which nodes have fallen silent."""
+        found = self._silent.look(self.heard, now)
+        for finding in found:
+            self.heard.pop(finding.node)
+        return [NodeSilent(at=now, node=finding.node, since=finding.since, because=finding.because) for finding in found]

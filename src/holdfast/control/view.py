@@ -1,0 +1,39 @@
+"""A view: the state of a job and the newest readings, folded into what a person looks at."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from holdfast.control.observer import Observer
+from holdfast.core import State
+from holdfast.domain.incident import Incident
+from holdfast.wire.messages import IncidentView, NodeView, View
+
+_INCIDENTS_SHOWN = 50
+
+
+def view_of(state: State, observer: Observer, connected: Collection[str], now: float) -> View:
+    ranks = tuple(reading for _, reading in sorted(observer.ranks.items()))
+    gang = state.gang.nodes if state.gang is not None else ()
+    ledger = state.ledger if state.outcome is not None else state.ledger.up_to(now)
+    return View(
+        job=state.spec.job if state.spec else "", at=now, phase=state.phase, because=state.because, generation=state.generation,
+        world_size=state.spec.world_size if state.spec else 0, outcome=state.outcome or "", code=state.code,
+        step=min((rank.step for rank in ranks), default=state.step), steps_total=max((rank.steps_total for rank in ranks), default=0),
+        steps_per_s=observer.steps_per_s, loss=next((rank.loss for rank in ranks if rank.loss is not None), None), saved_step=state.saved_step,
+        goodput=ledger.goodput, wall_s=ledger.wall_s, buckets={bucket.value: seconds for bucket, seconds in ledger.totals().items()},
+        nodes=tuple(
+            NodeView(name=name, state=node.state, role="gang" if name in gang else "spare", connected=name in connected)
+            for name, node in sorted(state.nodes.items())
+        ),
+        ranks=ranks, incidents=tuple(_incident(incident, now) for incident in state.incidents[-_INCIDENTS_SHOWN:]),
+    )  # fmt: skip
+
+
+def _incident(incident: Incident, now: float) -> IncidentView:
+    diagnosis = incident.diagnoses[-1] if incident.diagnoses else None
+    return IncidentView(
+        id=incident.id, at=incident.opened_at, phase=incident.phase, cause=diagnosis.cause if diagnosis else "",
+        because=diagnosis.because if diagnosis else incident.findings[0].because if incident.findings else "",
+        rung=incident.plans[-1].rung.name.lower() if incident.plans else "", seconds=(incident.closed_at or now) - incident.began_at,
+    )  # fmt: skip

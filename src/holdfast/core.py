@@ -1,0 +1,837 @@
+"""The core: all that is known about a job, and what to do next. Read this first.
+
+    event ──► Core.step ──► effects          pure: no clock, no I/O, no randomness, no log
+
+One story runs through it. A gang is formed on nodes, its store and its ranks are started, it runs. Something goes wrong: an exit, a finding, a node that
+falls silent. An incident opens; where a rank hangs, stacks are captured before anything is killed; the gang is stopped; when every node says that nothing
+of it is left, `diagnose` names the cause and `recover` chooses the rung; a new generation is formed. Each second of it lands in one bucket of the ledger.
+
+Whatever arrives late carries an old generation and is dropped. Whatever is asked has an id and a deadline, and silence past it is an answer too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import assert_never
+
+from holdfast.diagnose.first_cause import diagnose
+from holdfast.domain.diagnosis import Diagnosis
+from holdfast.domain.effect import CONTROL, CaptureStacks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
+from holdfast.domain.event import (
+    CheckpointSaved,
+    EffectDone,
+    EffectFailed,
+    Event,
+    FindingMade,
+    GangRestored,
+    JobResumed,
+    JobSubmitted,
+    NodeHeard,
+    NodeSilent,
+    ProgressSeen,
+    StopAsked,
+    Ticked,
+    WorkerExited,
+)
+from holdfast.domain.exit import Exit, ExitKind
+from holdfast.domain.finding import Finding
+from holdfast.domain.goodput import Bucket, Ledger
+from holdfast.domain.incident import Incident, IncidentPhase
+from holdfast.domain.job import JobPhase, JobSpec, Outcome, Policy
+from holdfast.domain.plan import Plan, Rung
+from holdfast.recover.ladder import Attempt, Fleet, decide
+
+PERMANENT_CODE = 80  # `holdfast run` exits with this when it judged that trying again cannot help.
+AWAY_S = 2.0  # A deadline that is answered this late was not missed by the others: control was not there to see it kept.
+BROKEN_CODE = 81  # And with this when Holdfast itself could not go on.
+
+
+class NodeState(StrEnum):
+    READY = "ready"  # In the gang, or a spare.
+    LOST = "lost"  # Silent. It may come back, and is then cleaned before it is used.
+    CLEANING = "cleaning"  # Came back with an old generation still running; being told to stop it.
+    GIVEN_UP = "given_up"  # Holds a process that cannot be killed.
+
+
+@dataclass(slots=True, kw_only=True)
+class Node:
+    host: str
+    state: NodeState = NodeState.READY
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pending:
+    """An effect that has not been answered."""
+
+    kind: str
+    node: str
+    generation: int
+    deadline: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Store:
+    """The store of a generation. It is asked for while the generation before it is still going down."""
+
+    generation: int
+    node: str
+    port: int
+    hosted: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class Gang:
+    """One membership. Ranks are `node_rank * ranks_per_node + local rank`, so a replacement takes over the ranks of the node it replaces."""
+
+    generation: int
+    nodes: tuple[str, ...]
+    restore: str | None = None  # None: not asked yet. Empty: start fresh.
+    restore_step: int = -1
+    asked: bool = False  # Every node was told to start its ranks.
+    started: set[str] = field(default_factory=set)  # Nodes whose ranks are up.
+    exited: set[int] = field(default_factory=set)
+    missing: set[int] = field(default_factory=set)  # Not running where they were started, and no exit was told. It may still be on its way.
+    finished: set[int] = field(default_factory=set)  # Those that exited with code 0.
+    started_at: float = 0.0
+    beats: bool = False  # Its workers have our trainer inside.
+    ready: bool = False  # Every rank finished a step, or nothing can be seen inside and all are up.
+    save_s: float = 0.0
+    restore_s: float = 0.0
+
+
+@dataclass(slots=True, kw_only=True)
+class State:
+    """Everything the core knows. Plain data: this is what a snapshot holds."""
+
+    at: float = 0.0
+    phase: JobPhase = JobPhase.WAITING
+    spec: JobSpec | None = None
+    nodes: dict[str, Node] = field(default_factory=dict)
+    gang: Gang | None = None
+    store: Store | None = None
+    generation: int = 0
+    unguarded: bool = False  # The script was seen not to beat.
+    effects: int = 0
+    pending: dict[str, Pending] = field(default_factory=dict)
+    deadlines: dict[str, float] = field(default_factory=dict)  # Name to time; fired by `Ticked`.
+    incidents: list[Incident] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+    ledger: Ledger = field(default_factory=Ledger)
+    step: int = -1  # The step every rank of the current gang has finished.
+    step_best: int = -1  # The furthest the job ever was: up to here, work is done again.
+    saved_step: int = -1
+    distrusted: tuple[str, ...] = ()
+    stop: StopAsked | None = None
+    outcome: Outcome | None = None
+    code: int = 0
+    because: str = ""  # Why the job is where it is, in one sentence.
+
+
+@dataclass(slots=True)
+class Core:
+    """`step` is the only way in, its return value the only way out."""
+
+    state: State = field(default_factory=State)
+    _out: list[Effect] = field(default_factory=list)
+
+    def step(self, event: Event) -> tuple[Effect, ...]:
+        state = self.state
+        if isinstance(event, JobResumed):
+            state.ledger.enter(Bucket.DOWN, state.at)  # Nobody ran the job since the last event.
+        self._excuse_absence(event.at)
+        state.at = max(state.at, event.at)
+        state.ledger.run_to(state.at)
+        self._out = []
+        if state.outcome is None or isinstance(event, JobResumed):
+            self._take(event)
+        return tuple(self._out)
+
+    def next_deadline(self) -> float | None:
+        """When the shell should send `Ticked`, if nothing else happens before."""
+        times = [*self.state.deadlines.values(), *(pending.deadline for pending in self.state.pending.values())]
+        return min(times, default=None) if self.state.outcome is None else None
+
+    def _excuse_absence(self, at: float) -> None:
+        """Control itself was away when a deadline came. Nobody could be heard meanwhile, so the time it was away counts against nobody."""
+        state, due = self.state, self.next_deadline()
+        if due is None or at - due <= AWAY_S:
+            return
+        away_s = at - state.at
+        state.deadlines = {name: deadline + away_s for name, deadline in state.deadlines.items()}
+        state.pending = {id: replace(pending, deadline=pending.deadline + away_s) for id, pending in state.pending.items()}
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case JobSubmitted() | JobResumed():
+                self._submitted(event)
+            case NodeHeard():
+                self._node_heard(event)
+            case NodeSilent():
+                self._node_silent(event)
+            case WorkerExited():
+                self._worker_exited(event)
+            case FindingMade():
+                self._finding_made(event)
+            case GangRestored() | ProgressSeen() | CheckpointSaved():
+                self._progressed(event)
+            case EffectDone():
+                self._effect_done(event)
+            case EffectFailed():
+                self._effect_failed(event)
+            case StopAsked():
+                self._stop_asked(event)
+            case Ticked():
+                self._ticked()
+            case _:
+                assert_never(event)
+
+    # The job and its nodes.
+
+    def _submitted(self, event: JobSubmitted | JobResumed) -> None:
+        state = self.state
+        if isinstance(event, JobResumed):
+            # Nothing of the earlier run is alive, and its nodes report anew. What was learned stays.
+            self._give_up_incident("the run ended before it was resolved")
+            state.nodes, state.pending, state.deadlines, state.attempts = {}, {}, {}, []
+            state.gang, state.store, state.outcome, state.stop, state.code, state.step = None, None, None, None, 0, -1
+        state.spec = event.spec
+        state.ledger.enter(Bucket.START, state.at)
+        self._enter(JobPhase.WAITING, f"waiting for {event.spec.nodes} nodes")
+        self._wait_for_nodes()
+
+    def _node_heard(self, event: NodeHeard) -> None:
+        state = self.state
+        node = state.nodes.get(event.node)
+        if node is None:
+            node = state.nodes[event.node] = Node(host=event.host)
+        node.host = event.host
+        if node.state is NodeState.GIVEN_UP:
+            return
+        # The next generation's store may be up already. Of the others, only the one we count on may run.
+        counted_on = self._generation_on(event.node)
+        stale = sorted(generation for generation in map(int, event.running) if generation not in (counted_on, state.generation + 1))
+        being_stopped = {state.pending[id].generation for id in self._stops_of(event.node)}
+        for generation in stale:
+            if generation not in being_stopped:
+                self._stop_on(event.node, generation, graceful=False, because=f"generation {generation} is over")
+        if counted_on < 0:
+            # A node that comes back with old ranks alive is not used again before they are ended.
+            node.state = NodeState.CLEANING if self._stops_of(event.node) else NodeState.READY
+        self._note_missing(event)
+        self._form_if_possible()
+
+    def _generation_on(self, name: str) -> int:
+        """The generation that may run on a node: the gang's, as long as the gang counts on the node or waits for it to stop there."""
+        state, gang = self.state, self.state.gang
+        if gang is None or name not in gang.nodes or state.nodes[name].state is not NodeState.READY or state.phase is JobPhase.WAITING:
+            return -1
+        return gang.generation
+
+    def _note_missing(self, event: NodeHeard) -> None:
+        """A node that restarted so fast that it was never silent may have lost its ranks. Their exits may be on their way: they get a moment."""
+        state, gang = self.state, self.state.gang
+        if gang is None or event.node not in gang.started or state.phase not in (JobPhase.STARTING, JobPhase.RUNNING, JobPhase.EXAMINING):
+            return
+        first = gang.nodes.index(event.node) * self._spec.ranks_per_node
+        ranks = set(range(first, first + self._spec.ranks_per_node))
+        gang.missing = (gang.missing - ranks) | (ranks - gang.exited - set(event.running.get(str(gang.generation), ())))
+        if gang.missing:
+            state.deadlines.setdefault("missing", state.at + self._policy.kill_wait_s)
+
+    def _ranks_missing(self) -> None:
+        gang = self.state.gang
+        assert gang is not None
+        for rank in sorted(gang.missing - gang.exited):
+            node = gang.nodes[rank // self._spec.ranks_per_node]
+            because = f"rank {rank} no longer runs on {node}, and nobody saw it end"
+            exit = Exit(rank=rank, pid=0, kind=ExitKind.VANISHED, because=because)
+            self._worker_exited(WorkerExited(at=self.state.at, node=node, generation=gang.generation, exit=exit))
+
+    def _node_silent(self, event: NodeSilent) -> None:
+        state = self.state
+        node = state.nodes.get(event.node)
+        if node is None or node.state in (NodeState.LOST, NodeState.GIVEN_UP):
+            return
+        self._lose(event.node, NodeState.LOST)
+        if state.gang is not None and event.node in state.gang.nodes:
+            finding = Finding(kind="silent_node", node=event.node, since=event.since, because=event.because)
+            self._trouble(finding, began_at=event.since)
+        self._stopped_if_done()
+
+    def _lose(self, name: str, to: NodeState) -> None:
+        """Nothing is expected of the node any more, and a store on it cannot be relied on."""
+        state = self.state
+        state.nodes[name].state = to
+        for id in [id for id, one in state.pending.items() if one.node == name]:
+            del state.pending[id]
+        if state.store is not None and state.store.node == name:
+            state.store = None
+
+    def _form_if_possible(self) -> None:
+        """Form a gang when the job waits for one and there are nodes enough."""
+        state = self.state
+        if state.phase is not JobPhase.WAITING or state.spec is None or "back_off" in state.deadlines:
+            return
+        kept = state.gang.nodes if state.gang is not None else ()
+        chosen = self._choose_nodes(kept, state.spec.nodes)
+        if chosen is None:
+            return
+        state.deadlines.pop("nodes", None)
+        state.generation += 1
+        state.gang = Gang(generation=state.generation, nodes=chosen)
+        self._enter(JobPhase.STARTING, f"starting generation {state.generation} on {', '.join(chosen)}")
+        if state.ledger.open_bucket not in (Bucket.START, Bucket.REPLACE):
+            state.ledger.enter(Bucket.RENDEZVOUS, state.at)
+        self._ask_store(state.generation, chosen[0])
+        self._emit(FindCheckpoint(id=self._id(), generation=state.generation, because="every rank must restore the same one", distrusted=state.distrusted))
+
+    def _choose_nodes(self, kept: tuple[str, ...], count: int) -> tuple[str, ...] | None:
+        """Ready nodes keep their place; the places of the others go to spares, in the order of their names."""
+        ready = sorted(name for name, node in self.state.nodes.items() if node.state is NodeState.READY)
+        if len(ready) < count:
+            return None
+        places: list[str | None] = [name if name in ready else None for name in kept[:count]] + [None] * (count - len(kept[:count]))
+        spares = [name for name in ready if name not in places]
+        return tuple(name if name is not None else spares.pop(0) for name in places)
+
+    # Starting.
+
+    def _ask_store(self, generation: int, node: str) -> None:
+        """Ask for the store of a generation, unless it is up or asked for already."""
+        state = self.state
+        if state.store is not None and (state.store.generation, state.store.node) == (generation, node):
+            return
+        asked = [id for id, one in state.pending.items() if one.kind == "StartStore"]
+        if not any((state.pending[id].generation, state.pending[id].node) == (generation, node) for id in asked):
+            self._forget("StartStore")  # One that was asked for elsewhere would answer in this one's place.
+            self._emit(StartStore(id=self._id(), generation=generation, node=node, because="each generation has a store of its own"))
+
+    def _start_if_ready(self) -> None:
+        """Once the store answers and the checkpoint is known, every node starts its ranks."""
+        state, gang, spec, store = self.state, self.state.gang, self.state.spec, self.state.store
+        if gang is None or spec is None or store is None or (store.generation, store.node) != (gang.generation, gang.nodes[0]):
+            return
+        if state.phase is not JobPhase.STARTING or gang.restore is None or gang.asked:
+            return
+        gang.asked = True
+        state.step = -1
+        for node_rank, node in enumerate(gang.nodes):
+            first = node_rank * spec.ranks_per_node
+            self._emit(
+                StartGang(
+                    id=self._id(), generation=gang.generation, node=node, ranks=tuple(range(first, first + spec.ranks_per_node)), node_rank=node_rank,
+                    nodes=len(gang.nodes), world_size=spec.world_size, store_host=state.nodes[gang.nodes[0]].host,
+                    store_port=store.port, store_hosted=store.hosted, restarts=len(state.attempts), restore=gang.restore, env=spec.env,
+                    because=f"restoring {gang.restore}" if gang.restore else "no checkpoint to restore",
+                )
+            )  # fmt: skip
+
+    def _gang_up(self) -> None:
+        state, gang, spec = self.state, self.state.gang, self.state.spec
+        assert gang is not None and spec is not None
+        gang.started_at = state.at
+        self._enter(JobPhase.RUNNING, f"generation {gang.generation} is up")
+        if state.ledger.open_bucket is not Bucket.START:
+            state.ledger.enter(Bucket.RENDEZVOUS, state.at)
+        if gang.ready:
+            self._enter_running_bucket()
+        elif state.unguarded and not gang.beats:
+            self._unguarded()
+        elif not gang.beats:
+            state.deadlines["unguarded"] = state.at + spec.policy.unguarded_after_s
+        self._finished_if_all_left()
+
+    # Running.
+
+    def _progressed(self, event: GangRestored | ProgressSeen | CheckpointSaved) -> None:
+        state, gang = self.state, self.state.gang
+        if gang is None or event.generation != gang.generation or state.phase not in (JobPhase.RUNNING, JobPhase.STARTING):
+            return
+        gang.beats = True
+        state.unguarded = False
+        state.deadlines.pop("unguarded", None)
+        match event:
+            case GangRestored(step=step, restore_s=restore_s):
+                state.step = max(state.step, step)  # A control that was restarted tells it again.
+                if state.ledger.open_bucket is Bucket.RENDEZVOUS:
+                    gang.restore_s = state.ledger.move(restore_s, out_of=Bucket.RENDEZVOUS, into=Bucket.RESTORE)
+                    self._enter_running_bucket()
+            case CheckpointSaved(step=step):
+                state.saved_step = max(state.saved_step, step)
+            case ProgressSeen(step=step, save_s=save_s):
+                state.step = max(state.step, step)
+                if not gang.ready:
+                    self._settled(step)
+                state.ledger.move(save_s - gang.save_s, out_of=Bucket.RECOMPUTE if step <= state.step_best else Bucket.PRODUCTIVE, into=Bucket.SAVE)
+                gang.save_s = max(gang.save_s, save_s)
+                if step > state.step_best and state.attempts and not state.attempts[-1].progressed:
+                    state.attempts[-1] = replace(state.attempts[-1], progressed=True)
+                self._bill_work_done_again(state.at)
+                self._enter_running_bucket()
+                state.step_best = max(state.step_best, step)
+
+    def _enter_running_bucket(self) -> None:
+        state = self.state
+        if state.phase is JobPhase.RUNNING:
+            again = state.step < state.step_best
+            state.ledger.enter(Bucket.RECOMPUTE if again else Bucket.PRODUCTIVE, state.at)
+
+    def _settled(self, step: int) -> None:
+        """The gang works again: whatever incident was open is resolved."""
+        gang = self.state.gang
+        assert gang is not None
+        gang.ready = True
+        incident = self._open_incident()
+        if incident is not None and incident.phase is IncidentPhase.ACTING:
+            said = f"every rank has finished step {step}" if step >= 0 else "all ranks are up; the script does not beat, so no more can be seen"
+            self._close(incident, IncidentPhase.RESOLVED, said, step_after=max(gang.restore_step, 0) if step >= 0 else -1)
+
+    def _worker_exited(self, event: WorkerExited) -> None:
+        state, gang, exit = self.state, self.state.gang, event.exit
+        if gang is None or event.generation != gang.generation or exit.rank in gang.exited or state.phase is JobPhase.WAITING:
+            return
+        gang.exited.add(exit.rank)
+        if exit.kind is ExitKind.FINISHED and (gang.beats or not exit.stopped_by_us):
+            # A worker that was told to stop and has our trainer inside says so with its code; another may call a stop success.
+            gang.finished.add(exit.rank)
+            if len(gang.finished) == self._spec.world_size:
+                state.step = max(state.step, exit.step)  # Exact, where what was told in life may be seconds old.
+                state.step_best = max(state.step_best, state.step)
+        if exit.kind is ExitKind.FINISHED or state.phase is JobPhase.STOPPING:
+            self._keep_exit(exit)
+            self._finished_if_all_left()
+            return
+        finding = Finding(kind="worker_exited", node=event.node, ranks=(exit.rank,), since=state.at, because=exit.because)
+        self._trouble(finding, began_at=state.at, exit=exit)
+
+    def _keep_exit(self, exit: Exit) -> None:
+        incident = self._open_incident()
+        if incident is not None:
+            self._keep(replace(incident, exits=(*incident.exits, exit)))
+
+    def _finished_if_all_left(self) -> None:
+        state, gang, spec = self.state, self.state.gang, self.state.spec
+        assert gang is not None and spec is not None
+        if state.phase in (JobPhase.RUNNING, JobPhase.EXAMINING) and len(gang.finished) == spec.world_size:
+            self._finish("every rank ran to its end")
+
+    def _finish(self, because: str) -> None:
+        incident, gang = self._open_incident(), self.state.gang
+        assert gang is not None
+        if incident is not None:
+            self._close(incident, IncidentPhase.RESOLVED, because, step_after=max(gang.restore_step, -1))
+        self._end(Outcome.FINISHED, 0, because)
+
+    # Trouble.
+
+    def _finding_made(self, event: FindingMade) -> None:
+        gang = self.state.gang
+        if gang is not None and event.generation == gang.generation:
+            self._trouble(event.finding, began_at=event.finding.since, examine=True)
+
+    def _trouble(self, finding: Finding, *, began_at: float, examine: bool = False, exit: Exit | None = None) -> None:
+        """Something is wrong with the gang. Open an incident or add to the open one; examine first if asked, else stop at once."""
+        state, gang = self.state, self.state.gang
+        assert gang is not None
+        incident = self._open_incident()
+        if state.phase is JobPhase.WAITING or (state.phase is JobPhase.STOPPING and incident is None):
+            return  # The gang is gone, or is going because somebody asked: what still breaks changes nothing.
+        began_at = max(min(began_at, state.at), gang.started_at)
+        if incident is None:
+            self._bill_work_done_again(began_at)
+            incident = Incident(id=len(state.incidents) + 1, generation=gang.generation, opened_at=state.at, began_at=began_at, step_before=state.step)
+            incident = incident.tell(state.at, f"noticed: {finding.because}")
+            state.incidents.append(incident)
+        else:
+            incident = incident.tell(state.at, f"and: {finding.because}")
+        self._keep(replace(incident, findings=(*incident.findings, finding), exits=(*incident.exits, exit) if exit is not None else incident.exits))
+        if state.phase is JobPhase.STOPPING or (examine and state.phase is JobPhase.EXAMINING):
+            return
+        if state.phase is not JobPhase.EXAMINING:
+            state.ledger.enter(Bucket.DETECT, began_at)
+        if examine:
+            self._examine(finding)
+        else:
+            self._stop_gang(finding.because)
+
+    def _examine(self, finding: Finding) -> None:
+        state, gang, spec = self.state, self.state.gang, self.state.spec
+        assert gang is not None and spec is not None
+        state.ledger.enter(Bucket.DIAGNOSE, state.at)
+        self._enter(JobPhase.EXAMINING, finding.because)
+        incident = self._open_incident()
+        assert incident is not None
+        self._keep(incident.move(IncidentPhase.EXAMINING, at=state.at, because="stacks of all ranks are captured before anything is killed"))
+        for node in self._standing(gang):
+            self._emit(CaptureStacks(id=self._id(), generation=gang.generation, node=node, because=finding.because))
+
+    def _examined_if_done(self) -> None:
+        if self.state.phase is JobPhase.EXAMINING and not self._awaiting("CaptureStacks"):
+            self._stop_gang(self.state.because)
+
+    def _stop_gang(self, because: str) -> None:
+        """Break the gang: every node that still stands ends its ranks now."""
+        state, gang, spec = self.state, self.state.gang, self.state.spec
+        assert gang is not None and spec is not None
+        self._leave_running()
+        state.ledger.enter(Bucket.STOP, state.at)
+        self._enter(JobPhase.STOPPING, because)
+        incident = self._open_incident()
+        if incident is not None and incident.phase is not IncidentPhase.STOPPING:
+            self._keep(incident.move(IncidentPhase.STOPPING, at=state.at, because="the whole gang is stopped"))
+        self._stop_standing(gang, graceful=False, because=because)
+        chosen = self._choose_nodes(gang.nodes, spec.nodes)
+        if chosen is not None:
+            # The next generation will want a store; it comes up while the old ranks go down.
+            self._ask_store(gang.generation + 1, chosen[0])
+        self._stopped_if_done()
+
+    def _leave_running(self) -> None:
+        self._forget("StartStore", "StartGang", "FindCheckpoint", "CaptureStacks")
+        for name in ("unguarded", "missing"):
+            self.state.deadlines.pop(name, None)
+
+    def _stop_on(self, node: str, generation: int, *, graceful: bool, because: str) -> None:
+        policy = self._policy
+        grace_s = policy.stop_grace_s if graceful else policy.abort_grace_s
+        self._emit(StopGang(id=self._id(), generation=generation, node=node, because=because, graceful=graceful, grace_s=grace_s))
+
+    def _stopped_if_done(self) -> None:
+        """When nothing of the generation is left anywhere: say what it was, choose what to do, and do it."""
+        state, gang = self.state, self.state.gang
+        if state.phase is not JobPhase.STOPPING or gang is None:
+            return
+        if any(pending.kind == "StopGang" and pending.generation == gang.generation for pending in state.pending.values()):
+            return
+        incident = self._open_incident()
+        if state.stop is not None:
+            self._stopped_as_asked(state.stop, gang)
+            return
+        assert incident is not None
+        if len(gang.finished) == self._spec.world_size:
+            self._finish("every rank ran to its end before it had to stop")
+            return
+        state.ledger.enter(Bucket.DIAGNOSE, state.at)
+        incident = self._note_how_far_it_was(incident)
+        diagnosis = diagnose(incident.exits[incident.exits_judged :], incident.findings[incident.findings_judged :], incident.stacks)
+        if diagnosis.step < 0 <= state.step:
+            diagnosis = replace(diagnosis, step=state.step)
+        if state.attempts and self._ran_healthily():
+            state.attempts[-1] = replace(state.attempts[-1], progressed=True)
+        plan = self._decide(diagnosis)
+        state.attempts.append(Attempt(cause=diagnosis.cause, fingerprint=diagnosis.fingerprint, step=diagnosis.step, progressed=False))
+        incident = replace(
+            incident, diagnoses=(*incident.diagnoses, diagnosis), plans=(*incident.plans, plan),
+            exits_judged=len(incident.exits), findings_judged=len(incident.findings),
+        )  # fmt: skip
+        self._keep(incident.tell(state.at, f"diagnosed: {diagnosis.cause} ({diagnosis.confidence:.0%}): {diagnosis.because}"))
+        self._act(plan, diagnosis)
+
+    def _note_how_far_it_was(self, incident: Incident) -> Incident:
+        """The dead tell exactly how far they were; what was told in life may be seconds old."""
+        state = self.state
+        reached = [exit.step for exit in incident.exits[incident.exits_judged :] if exit.step >= 0]
+        if reached:
+            state.step = max(state.step, min(reached))
+            state.step_best = max(state.step_best, state.step)
+        return replace(incident, step_before=max(incident.step_before, state.step))
+
+    def _stopped_as_asked(self, stop: StopAsked, gang: Gang) -> None:
+        if len(gang.finished) == self._spec.world_size:
+            self._finish("every rank ran to its end before it had to stop")
+        else:
+            self._end(Outcome.STOPPED, stop.code, stop.because)
+
+    def _ran_healthily(self) -> bool:
+        """A script that does not beat shows progress only by staying up."""
+        gang = self.state.gang
+        assert gang is not None
+        return not gang.beats and gang.started_at > 0 and self.state.at - gang.started_at >= self._policy.healthy_s
+
+    def _decide(self, diagnosis: Diagnosis) -> Plan:
+        state, gang = self.state, self.state.gang
+        assert gang is not None
+        ready = {name for name, node in state.nodes.items() if node.state is NodeState.READY}
+        lost = state.nodes.keys() - ready
+        fleet = Fleet(gang=gang.nodes, spares=tuple(sorted(ready - set(gang.nodes))), lost=tuple(sorted(lost)), checkpoint=gang.restore or "")
+        return decide(diagnosis, state.attempts, fleet, self._policy)
+
+    def _act(self, plan: Plan, diagnosis: Diagnosis) -> None:
+        state = self.state
+        incident = self._open_incident()
+        assert incident is not None
+        if plan.rung is Rung.STOP:
+            outcome, code = (Outcome.PERMANENT, PERMANENT_CODE) if plan.permanent else (Outcome.FAILED, diagnosis.own_code)
+            self._end(outcome, code, plan.because)
+            return
+        self._keep(incident.move(IncidentPhase.ACTING, at=state.at, because=f"{plan.rung.name.lower()}: {plan.because}"))
+        if plan.distrust:
+            state.distrusted = (*state.distrusted, plan.distrust)
+        self._enter(JobPhase.WAITING, plan.because)
+        state.ledger.enter(Bucket.WAIT if plan.wait_s else Bucket.REPLACE if plan.rung is Rung.REPLACE else Bucket.RENDEZVOUS, state.at)
+        if plan.wait_s:
+            state.deadlines["back_off"] = state.at + plan.wait_s
+        self._form_if_possible()
+        self._wait_for_nodes()
+
+    def _wait_for_nodes(self) -> None:
+        state = self.state
+        if state.phase is JobPhase.WAITING and "back_off" not in state.deadlines:
+            if state.ledger.open_bucket is not Bucket.START:
+                state.ledger.enter(Bucket.WAIT, state.at)
+            state.deadlines["nodes"] = state.at + self._policy.node_wait_s
+
+    # Being asked to stop.
+
+    def _stop_asked(self, event: StopAsked) -> None:
+        state, gang = self.state, self.state.gang
+        again = state.stop is not None
+        state.stop = event
+        if gang is None or state.phase is JobPhase.WAITING:
+            self._end(Outcome.STOPPED, event.code, event.because)
+            return
+        if state.phase is JobPhase.STOPPING:
+            if again and event.now:
+                self._hurry(gang, event.because)
+            return
+        self._leave_running()
+        state.ledger.enter(Bucket.STOP, state.at)
+        self._enter(JobPhase.STOPPING, event.because)
+        self._stop_standing(gang, graceful=not event.now, because=event.because)
+        self._stopped_if_done()
+
+    def _hurry(self, gang: Gang, because: str) -> None:
+        """Whoever still takes the time it was given is told to take no more."""
+        pending = self.state.pending
+        for id in [id for id, one in pending.items() if one.kind == "StopGang" and one.generation == gang.generation]:
+            self._stop_on(pending.pop(id).node, gang.generation, graceful=False, because=because)
+
+    def _stop_standing(self, gang: Gang, *, graceful: bool, because: str) -> None:
+        for node in self._standing(gang):
+            self._stop_on(node, gang.generation, graceful=graceful, because=because)
+
+    def _end(self, outcome: Outcome, code: int, because: str) -> None:
+        state = self.state
+        self._give_up_incident(because)
+        state.outcome, state.code, state.pending, state.deadlines = outcome, code, {}, {}
+        self._enter(JobPhase.ENDED, because)
+        state.ledger.enter(Bucket.END, state.at)
+        self._out.append(EndJob(id=self._id(), generation=state.generation, because=because, outcome=outcome, code=code))
+
+    # Answers and deadlines.
+
+    def _effect_done(self, event: EffectDone) -> None:
+        state, gang = self.state, self.state.gang
+        pending = state.pending.pop(event.effect, None)
+        if pending is None:
+            return
+        current = gang is not None and pending.generation == gang.generation
+        match pending.kind:
+            case "StartStore":
+                state.store = Store(generation=pending.generation, node=pending.node, port=event.port, hosted=event.hosted)
+                self._start_if_ready()
+            case "FindCheckpoint" if gang is not None and current:
+                gang.restore, gang.restore_step = event.checkpoint, event.checkpoint_step
+                self._start_if_ready()
+            case "StartGang" if gang is not None and current:
+                gang.started.add(pending.node)
+                if state.phase is JobPhase.STARTING and gang.started == set(gang.nodes):
+                    self._gang_up()
+            case "CaptureStacks":
+                incident = self._open_incident()
+                if incident is not None:
+                    self._keep(replace(incident, stacks={**incident.stacks, **event.stacks}))
+                self._examined_if_done()
+            case "StopGang":
+                self._stopped_on(pending.node)
+
+    def _stopped_on(self, node: str) -> None:
+        known = self.state.nodes[node]
+        if known.state is NodeState.CLEANING and not self._stops_of(node):
+            known.state = NodeState.READY
+        self._stopped_if_done()
+        self._form_if_possible()
+
+    def _effect_failed(self, event: EffectFailed) -> None:
+        pending = self.state.pending.pop(event.effect, None)
+        if pending is not None:
+            self._failed(pending, event.because, permanent=event.permanent, unkillable=event.unkillable)
+
+    def _failed(self, pending: Pending, because: str, *, permanent: bool = False, unkillable: tuple[int, ...] = ()) -> None:
+        state, gang = self.state, self.state.gang
+        current = gang is not None and pending.generation == gang.generation
+        match pending.kind:
+            case "StartStore" | "StartGang" if current and state.phase is JobPhase.STARTING:
+                kind = "not_startable" if permanent else "start_failed"
+                self._trouble(Finding(kind=kind, node=pending.node, since=state.at, because=because), began_at=state.at)
+            case "FindCheckpoint" if current:
+                # Starting fresh over checkpoints that cannot be read would lose them.
+                self._end(Outcome.BROKEN, BROKEN_CODE, f"the checkpoints cannot be read: {because}")
+            case "CaptureStacks":
+                self._examined_if_done()
+            case "StopGang":
+                self._node_not_stopped(pending, because, unkillable)
+
+    def _node_not_stopped(self, pending: Pending, because: str, unkillable: tuple[int, ...]) -> None:
+        """A node that cannot end its processes, or does not say so, is not used again."""
+        state, gang = self.state, self.state.gang
+        self._lose(pending.node, NodeState.GIVEN_UP if unkillable else NodeState.LOST)
+        if gang is not None and pending.node in gang.nodes:
+            kind = "unkillable" if unkillable else "silent_node"
+            self._trouble(Finding(kind=kind, node=pending.node, since=state.at, because=because), began_at=state.at)
+        self._stopped_if_done()
+
+    def _ticked(self) -> None:
+        state = self.state
+        for id, pending in sorted(state.pending.items()):
+            if pending.deadline <= state.at and id in state.pending:
+                del state.pending[id]
+                self._failed(pending, f"{pending.node} did not answer {pending.kind} within its time")
+        for name in sorted(name for name, at in state.deadlines.items() if at <= state.at):
+            if state.deadlines.pop(name, None) is None:
+                continue
+            match name:
+                case "back_off":
+                    self._form_if_possible()
+                    self._wait_for_nodes()
+                case "nodes":
+                    self._nodes_did_not_come()
+                case "missing":
+                    self._ranks_missing()
+                case "unguarded":
+                    self._unguarded()
+
+    def _nodes_did_not_come(self) -> None:
+        state, wanted, ready, cleaning = self.state, self._spec.nodes, self._count(NodeState.READY), self._count(NodeState.CLEANING)
+        if ready + cleaning >= wanted:
+            state.deadlines["nodes"] = state.at + self._policy.kill_wait_s  # A node that is being cleaned is usable in a moment, or lost.
+        else:
+            self._end(Outcome.BROKEN, BROKEN_CODE, f"{wanted} nodes are needed, {ready} are usable, and no more came in time")
+
+    def _unguarded(self) -> None:
+        """No beat came: the script does not carry our lines. All that can be seen is that its workers are up."""
+        state, gang = self.state, self.state.gang
+        assert gang is not None
+        state.unguarded = True
+        state.ledger.enter(Bucket.PRODUCTIVE, gang.started_at)
+        self._settled(-1)
+
+    # Small hands.
+
+    @property
+    def _spec(self) -> JobSpec:
+        assert self.state.spec is not None
+        return self.state.spec
+
+    @property
+    def _policy(self) -> Policy:
+        return self._spec.policy
+
+    def _id(self) -> str:
+        self.state.effects += 1
+        return f"e{self.state.effects}"
+
+    def _emit(self, effect: Effect) -> None:
+        """Send an effect and remember until when it must be answered."""
+        policy = self._policy
+        match effect:
+            case StartStore() | StartGang():
+                wait_s = policy.start_wait_s
+            case CaptureStacks():
+                wait_s = policy.stacks_wait_s
+            case StopGang(grace_s=grace_s):
+                wait_s = grace_s + 2 * policy.kill_wait_s
+            case _:
+                wait_s = policy.node_wait_s
+        self.state.pending[effect.id] = Pending(kind=type(effect).__name__, node=effect.node, generation=effect.generation, deadline=self.state.at + wait_s)
+        self._out.append(effect)
+
+    def _forget(self, *kinds: str) -> None:
+        """Their answers no longer matter."""
+        pending = self.state.pending
+        for id in [id for id, one in pending.items() if one.kind in kinds]:
+            del pending[id]
+
+    def _stops_of(self, node: str) -> list[str]:
+        return [id for id, one in self.state.pending.items() if one.node == node and one.kind == "StopGang"]
+
+    def _awaiting(self, kind: str) -> bool:
+        return any(pending.kind == kind for pending in self.state.pending.values())
+
+    def _standing(self, gang: Gang) -> tuple[str, ...]:
+        return tuple(name for name in gang.nodes if self.state.nodes[name].state is NodeState.READY)
+
+    def _count(self, state: NodeState) -> int:
+        return sum(1 for node in self.state.nodes.values() if node.state is state)
+
+    def _enter(self, phase: JobPhase, because: str) -> None:
+        self.state.phase, self.state.because = phase, because
+
+    def _open_incident(self) -> Incident | None:
+        incidents = self.state.incidents
+        return incidents[-1] if incidents and incidents[-1].is_open else None
+
+    def _keep(self, incident: Incident) -> None:
+        assert self.state.incidents[-1].id == incident.id
+        self.state.incidents[-1] = incident
+
+    def _close(self, incident: Incident, to: IncidentPhase, because: str, *, step_after: int = -1) -> None:
+        """End an incident and write its bill: what the ledger holds since it began."""
+        state = self.state
+        costs: dict[str, float] = {}
+        for span in state.ledger.spans:
+            seconds = min(span.until, state.at) - max(span.since, incident.began_at)
+            if seconds > 0 and span.bucket is not Bucket.PRODUCTIVE:
+                costs[span.bucket] = costs.get(span.bucket, 0.0) + seconds
+        if state.gang is not None and state.gang.restore_s and Bucket.RENDEZVOUS in costs:
+            costs[Bucket.RESTORE] = min(state.gang.restore_s, costs[Bucket.RENDEZVOUS])
+            costs[Bucket.RENDEZVOUS] -= costs[Bucket.RESTORE]
+        self._keep(replace(incident.move(to, at=state.at, because=because), costs=costs, step_after=step_after))
+
+    def _bill_work_done_again(self, until: float) -> None:
+        """It belongs to the price of the incident that lost the work, which is closed as soon as the gang works again."""
+        state = self.state
+        if state.ledger.open_bucket is Bucket.RECOMPUTE and state.incidents and state.incidents[-1].phase is IncidentPhase.RESOLVED:
+            incident = state.incidents[-1]
+            seconds = max(0.0, until - max(state.ledger.spans[-1].since, incident.began_at))
+            self._keep(replace(incident, costs={**incident.costs, Bucket.RECOMPUTE: seconds}))
+
+    def _give_up_incident(self, because: str) -> None:
+        incident = self._open_incident()
+        if incident is not None:
+            self._close(incident, IncidentPhase.GAVE_UP, because)
+
+    # What must always hold.
+
+    def check(self) -> None:
+        """Every invariant, for tests and simulation: called after each step there."""
+        state, gang = self.state, self.state.gang
+        assert (state.outcome is None) == (state.phase is not JobPhase.ENDED), "a job has an outcome when, and only when, it has ended"
+        assert sum(incident.is_open for incident in state.incidents) <= 1, "one story at a time"
+        assert not any(incident.is_open for incident in state.incidents[:-1]), "only the last incident can be open"
+        assert abs(sum(state.ledger.totals().values()) - state.ledger.wall_s) < 1e-6 * max(1.0, state.ledger.wall_s), "every second is in one bucket"
+        for before, after in zip(state.ledger.spans, state.ledger.spans[1:], strict=False):
+            assert before.until == after.since, "spans meet"
+        for pending in state.pending.values():
+            assert pending.kind == "StopGang" or pending.generation <= state.generation + 1, "nothing is started of a generation after the next"
+            usable = pending.node == CONTROL or state.nodes[pending.node].state in (NodeState.READY, NodeState.CLEANING)
+            assert usable, f"{pending.kind} waits for {pending.node}, which is {state.nodes[pending.node].state}"
+        if state.outcome is not None:
+            assert not state.pending and not state.deadlines, "an ended job waits for nothing"
+            assert self._open_incident() is None, "an ended job has no open story"
+            return
+        if gang is not None and state.spec is not None:
+            assert len(set(gang.nodes)) == len(gang.nodes), "a node is in a gang once"
+        match state.phase:
+            case JobPhase.STARTING:
+                assert state.pending, "a start waits for somebody"
+            case JobPhase.EXAMINING:
+                assert self._awaiting("CaptureStacks"), "an examination waits for stacks"
+            case JobPhase.STOPPING:
+                assert self._awaiting("StopGang"), "a stop waits for a node"
+            case JobPhase.WAITING if state.spec is not None:
+                assert state.deadlines, "a wait has an end"
+            case JobPhase.RUNNING:
+                assert gang is not None and gang.started == set(gang.nodes), "a running gang is up on all its nodes"
+                assert all(state.nodes[name].state is NodeState.READY for name in gang.nodes), "a running gang stands on ready nodes"

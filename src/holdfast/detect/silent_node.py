@@ -1,0 +1,50 @@
+"""Silent node: an agent that is no longer heard.
+
+Sees        when each agent was last heard, and whether its connection still stands.
+Says        one `silent_node` finding per node that stays quiet beyond its limit.
+Is wrong    when the whole control process was stopped: `now` jumps, and every node looks silent. So a look that comes long after the one
+            before it only takes note, and judges at the next.
+Costs       one pass over the nodes per look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast.domain.finding import Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    at: float
+    connected: bool
+
+
+@dataclass(slots=True, kw_only=True)
+class SilentNode:
+    closed_s: float = 2.5  # Its connection is gone: a restarted agent is back well before.
+    open_s: float = 10.0  # Its connection stands but nothing comes: stopped, or cut off.
+    blind_s: float = 1.5  # A look that comes this late judges nobody.
+    _looked_at: float | None = None
+    _excused: dict[str, float] = field(default_factory=dict)
+    _told: set[str] = field(default_factory=set)
+
+    def look(self, heard: Mapping[str, Heard], now: float) -> tuple[Finding, ...]:
+        if self._looked_at is not None and now - self._looked_at > self.blind_s:
+            self._excused = dict.fromkeys(heard, now)
+        self._looked_at = now
+        self._told &= heard.keys()
+        return tuple(finding for node in sorted(heard) if (finding := self._judge(node, heard[node], now)) is not None)
+
+    def _judge(self, node: str, heard: Heard, now: float) -> Finding | None:
+        quiet_s = now - max(heard.at, self._excused.get(node, heard.at))
+        limit_s = self.open_s if heard.connected else self.closed_s
+        if quiet_s <= limit_s:
+            self._told.discard(node)
+            return None
+        if node in self._told:
+            return None
+        self._told.add(node)
+        how = "its connection stands but nothing comes" if heard.connected else "its connection is gone"
+        return Finding(kind="silent_node", node=node, since=heard.at, because=f"node {node} was not heard for {quiet_s:.1f} s and {how}")

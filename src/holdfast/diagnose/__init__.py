@@ -1,0 +1,1 @@
+"""From exits and findings to a cause: pure."""

@@ -1,0 +1,1 @@
+"""The nouns of Holdfast, one file each. Standard library only: every other room may know them."""

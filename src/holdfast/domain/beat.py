@@ -1,0 +1,76 @@
+"""A beat: what a worker says of itself, many times a second, at no cost.
+
+One fixed record in a small file of shared memory, written by the worker and read by the agent from outside: no lock, no system call. So a worker
+that is stopped, sits in a collective or holds the GIL can still be read. The sequence number stands at both ends of the record. The writer changes
+the one at the back first and the one at the front last, a reader copies front to back: if both numbers are the same, everything between them was
+still; if they differ the reader met the writer half-way, and calls the record torn.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import Final
+
+_BODY: Final = struct.Struct("<IIqqqq24sqqddddqqq")
+_SEQUENCE: Final = struct.Struct("<Q")
+_BACK: Final = _SEQUENCE.size + _BODY.size
+BEAT_BYTES: Final = _BACK + _SEQUENCE.size
+BEAT_VERSION: Final = 1
+
+GUARDED: Final = 1  # Flag: the worker has our trainer inside, so its checkpoints survive a kill at any moment.
+STOPPING: Final = 2  # Flag: the worker was asked to stop, and will leave at the next step boundary.
+RESTORED: Final = 4  # Flag: the worker is through its restore and has entered its loop.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beat:
+    """One reading of a worker. Times are CLOCK_MONOTONIC, which all processes of a machine share."""
+
+    flags: int = 0
+    generation: int = 0
+    step: int = 0  # Optimizer steps finished since the job began, over all its generations.
+    steps_total: int = 0  # 0 when the script did not say.
+    step_started: int = 0  # The step this process resumed from.
+    phase: str = ""  # "start", "restore", "step", "save", "eval", or a name of the user's own.
+    phase_since_ns: int = 0
+    at_ns: int = 0
+    loss: float = float("nan")
+    grad_norm: float = float("nan")
+    data_wait_s: float = 0.0  # Since the process started, like the next two.
+    save_s: float = 0.0
+    samples: int = 0  # Global position in the data: samples consumed, not prefetched.
+    saved_step: int = -1  # The newest step whose shard of this rank is durable.
+    restored_step: int = -1
+
+
+def pack_beat(buffer: memoryview, seq: int, beat: Beat) -> None:
+    """Write a whole record; `seq` must grow with every call."""
+    pack_fields(
+        buffer, seq, beat.flags, beat.generation, beat.step, beat.steps_total, beat.step_started,
+        beat.phase.encode()[:24], beat.phase_since_ns, beat.at_ns, beat.loss, beat.grad_norm, beat.data_wait_s, beat.save_s,
+        beat.samples, beat.saved_step, beat.restored_step,
+    )  # fmt: skip
+
+
+def pack_fields(buffer: memoryview, seq: int, *fields: int | float | bytes) -> None:
+    """Write the fields of a beat in their order, the phase encoded: for the worker, which has no time to build a `Beat` at every step."""
+    _SEQUENCE.pack_into(buffer, _BACK, seq)
+    _BODY.pack_into(buffer, _SEQUENCE.size, BEAT_VERSION, *fields)
+    _SEQUENCE.pack_into(buffer, 0, seq)
+
+
+def read_beat(record: bytes) -> Beat | None:
+    """The beat in `record`; None when there is none yet, when it is torn, or when it is of a version we do not know."""
+    (seq,), (seq_back,) = _SEQUENCE.unpack_from(record), _SEQUENCE.unpack_from(record, _BACK)
+    if seq == 0 or seq != seq_back:
+        return None
+    (version, flags, generation, step, steps_total, step_started, phase, phase_since_ns, at_ns,
+     loss, grad_norm, data_wait_s, save_s, samples, saved_step, restored_step) = _BODY.unpack_from(record, _SEQUENCE.size)  # fmt: skip
+    if version != BEAT_VERSION:
+        return None
+    return Beat(
+        flags=flags, generation=generation, step=step, steps_total=steps_total, step_started=step_started,
+        phase=phase.rstrip(b"\0").decode(errors="replace"), phase_since_ns=phase_since_ns, at_ns=at_ns, loss=loss, grad_norm=grad_norm,
+        data_wait_s=data_wait_s, save_s=save_s, samples=samples, saved_step=saved_step, restored_step=restored_step,
+    )  # fmt: skip

@@ -1,0 +1,36 @@
+"""A diagnosis: what broke, where, whether trying again can help, and what speaks for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Cause(StrEnum):
+    KILLED = "killed"  # A signal from outside the job.
+    OUT_OF_MEMORY = "out_of_memory"
+    EXCEPTION = "exception"  # The user's code raised.
+    CRASH = "crash"  # SIGSEGV and its kin: native code fell over.
+    EXIT_CODE = "exit_code"  # The program said it failed, and no more.
+    HANG = "hang"
+    NODE_LOST = "node_lost"
+    VANISHED = "vanished"  # The parent of the workers died and took them along.
+    NOT_STARTABLE = "not_startable"  # No such script, a syntax error, a missing module: it never ran.
+    CHECKPOINT_CORRUPT = "checkpoint_corrupt"
+    UNKILLABLE = "unkillable"  # A process survived SIGKILL; its node cannot be used.
+    NETWORK = "network"  # Ranks lost each other and none of them died first.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    cause: Cause
+    permanent: bool
+    confidence: float
+    because: str
+    ranks: tuple[int, ...] = ()  # The culprit workers; empty when a node or nothing in particular is to blame.
+    node: str = ""
+    step: int = -1
+    fingerprint: str = ""
+    evidence: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
+    own_code: int = 1  # What the job exits with if it ends on this.

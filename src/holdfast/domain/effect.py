@@ -1,0 +1,90 @@
+"""Effects: what the core wants done, in the imperative.
+
+Every effect has an id and a generation. It may be sent again after a crash and is applied at most once: who performs it records the id before
+acting and answers a repeat with the recorded result. Each is answered by exactly one `EffectDone` or `EffectFailed`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+CONTROL = "control"  # The node name of effects that control performs itself.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartStore:
+    """Bring up the store of a generation on `node`; its port is the result."""
+
+    id: str
+    generation: int
+    node: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindCheckpoint:
+    """Say which complete checkpoint is the newest, but for those we no longer trust."""
+
+    id: str
+    generation: int
+    node: str = CONTROL
+    because: str
+    distrusted: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartGang:
+    """Start this node's ranks of the gang."""
+
+    id: str
+    generation: int
+    node: str
+    because: str
+    ranks: tuple[int, ...]
+    node_rank: int
+    nodes: int
+    world_size: int
+    store_host: str
+    store_port: int
+    store_hosted: bool  # False: the ranks find each other on their own at that address.
+    restarts: int
+    restore: str = ""  # Name of the checkpoint every rank restores; empty for none.
+    env: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureStacks:
+    """Say what every rank of the generation on `node` is doing right now. Nothing is killed by it."""
+
+    id: str
+    generation: int
+    node: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopGang:
+    """End every process of the generation on `node`. Done when none is left."""
+
+    id: str
+    generation: int
+    node: str
+    because: str
+    graceful: bool  # True: SIGTERM and `grace_s` to save and leave. False: the gang is broken, nothing is worth waiting for.
+    grace_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EndJob:
+    """Take everything down and leave."""
+
+    id: str
+    generation: int
+    node: str = CONTROL
+    because: str
+    outcome: str
+    code: int
+
+
+Effect = StartStore | FindCheckpoint | StartGang | CaptureStacks | StopGang | EndJob
+EFFECTS: tuple[type[Effect], ...] = (StartStore, FindCheckpoint, StartGang, CaptureStacks, StopGang, EndJob)

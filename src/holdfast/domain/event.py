@@ -1,0 +1,157 @@
+"""Events: what happened, in the past tense. They are journalled before the core sees them, and they carry the time.
+
+`at` is seconds since the epoch as control's clock had it when the event was accepted; it never runs backwards within a journal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.domain.exit import Exit
+from holdfast.domain.finding import Finding
+from holdfast.domain.job import JobSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSubmitted:
+    at: float
+    spec: JobSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobResumed:
+    """The same job again, after it was stopped or its machine went away. The specification may be new."""
+
+    at: float
+    spec: JobSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeHeard:
+    """An agent came, or came back. What it really runs is the truth."""
+
+    at: float
+    node: str
+    host: str  # The address other nodes reach it at.
+    running: dict[str, tuple[int, ...]] = field(default_factory=dict)  # Generation, as text, to the ranks alive on the node.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSilent:
+    at: float
+    node: str
+    since: float
+    because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerExited:
+    at: float
+    node: str
+    generation: int
+    exit: Exit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FindingMade:
+    at: float
+    generation: int
+    finding: Finding
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangRestored:
+    """Every rank has entered its loop."""
+
+    at: float
+    generation: int
+    step: int
+    restore_s: float = 0.0  # What the slowest rank spent restoring.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressSeen:
+    """Where the gang is. Told when every rank has finished its first step, when lost ground is made good, and now and then."""
+
+    at: float
+    generation: int
+    step: int  # The step every rank has finished.
+    save_s: float  # Spent saving since the generation started, by the slowest rank.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSaved:
+    at: float
+    generation: int
+    step: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectDone:
+    at: float
+    effect: str
+    generation: int
+    node: str
+    port: int = 0  # StartStore
+    hosted: bool = True  # StartStore: False when the job's interpreter has no torch, and there is only a port nobody else uses.
+    checkpoint: str = ""  # FindCheckpoint
+    checkpoint_step: int = -1
+    stacks: dict[str, str] = field(default_factory=dict)  # CaptureStacks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EffectFailed:
+    at: float
+    effect: str
+    generation: int
+    node: str
+    because: str
+    permanent: bool = False  # Trying the same again cannot help.
+    unkillable: tuple[int, ...] = ()  # StopGang: processes that SIGKILL did not end.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopAsked:
+    at: float
+    because: str
+    code: int  # What `holdfast run` exits with: 130 after Ctrl-C, 143 after SIGTERM, 129 after a lost terminal.
+    now: bool = False  # True: no grace.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticked:
+    """A deadline the core named has come."""
+
+    at: float
+
+
+Event = (
+    JobSubmitted
+    | JobResumed
+    | NodeHeard
+    | NodeSilent
+    | WorkerExited
+    | FindingMade
+    | GangRestored
+    | ProgressSeen
+    | CheckpointSaved
+    | EffectDone
+    | EffectFailed
+    | StopAsked
+    | Ticked
+)
+EVENTS: tuple[type[Event], ...] = (
+    JobSubmitted,
+    JobResumed,
+    NodeHeard,
+    NodeSilent,
+    WorkerExited,
+    FindingMade,
+    GangRestored,
+    ProgressSeen,
+    CheckpointSaved,
+    EffectDone,
+    EffectFailed,
+    StopAsked,
+    Ticked,
+)

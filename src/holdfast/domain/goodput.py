@@ -1,0 +1,103 @@
+"""Goodput: productive seconds over wall seconds, with every lost second in exactly one named bucket.
+
+The ledger is a line from the job's first second to now, cut into spans; each span has one bucket, and the spans meet. So the buckets add up to
+the wall time by construction. A fault is noticed after it happened: `enter` may therefore reach back into the span that is still open, never further.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class Bucket(StrEnum):
+    START = "start"  # From submission to the first step.
+    PRODUCTIVE = "productive"
+    SAVE = "save"
+    DETECT = "detect"  # From the fault to the moment it was noticed.
+    DIAGNOSE = "diagnose"
+    STOP = "stop"
+    REPLACE = "replace"  # A spare takes the place of a node.
+    RENDEZVOUS = "rendezvous"  # Workers are up and finding each other.
+    RESTORE = "restore"
+    RECOMPUTE = "recompute"  # Steps that had been done before.
+    WAIT = "wait"  # For nodes, or for a back-off to pass.
+    END = "end"  # The last worker has left; the rest is taken down.
+    DOWN = "down"  # Nobody was running the job: between a stop and a resume.
+
+
+@dataclass(slots=True, kw_only=True)
+class Span:
+    bucket: Bucket
+    since: float
+    until: float
+
+
+@dataclass(slots=True, kw_only=True)
+class Ledger:
+    """Spans that meet, the last one open, and corrections between their totals."""
+
+    spans: list[Span] = field(default_factory=list)
+    moved: dict[str, float] = field(default_factory=dict)  # Seconds moved between buckets: a save inside a productive span.
+    firm_until: float = 0.0  # A span some seconds of which were moved is not cut short afterwards.
+
+    def enter(self, bucket: Bucket, at: float) -> None:
+        """From `at` on, seconds belong to `bucket`."""
+        if not self.spans:
+            self.spans.append(Span(bucket=bucket, since=at, until=at))
+            return
+        last = self.spans[-1]
+        at = max(at, last.since, self.firm_until)
+        now = max(at, last.until)  # Whatever is cut off the open span goes to the new one: no second is lost by reaching back.
+        if last.bucket != bucket:
+            last.until = at
+            if last.since == at:
+                self.spans.pop()
+            if not self.spans or self.spans[-1].bucket != bucket:
+                self.spans.append(Span(bucket=bucket, since=at, until=at))
+        self.spans[-1].until = now
+
+    def run_to(self, at: float) -> None:
+        """Time has passed."""
+        if self.spans:
+            self.spans[-1].until = max(self.spans[-1].until, at)
+
+    def up_to(self, at: float) -> Ledger:
+        """The same ledger as it will read at `at`, if nothing happens until then. This one is left as it is."""
+        ahead = Ledger(spans=[*self.spans[:-1], *(Span(bucket=last.bucket, since=last.since, until=last.until) for last in self.spans[-1:])], moved=self.moved)
+        ahead.run_to(at)
+        return ahead
+
+    def move(self, seconds: float, *, out_of: Bucket, into: Bucket) -> float:
+        """Say that `seconds` of one bucket were really spent on another; never more than it has. How many were moved."""
+        seconds = max(0.0, min(seconds, self.totals().get(out_of, 0.0)))
+        if not seconds:
+            return 0.0
+        self.firm_until = self.spans[-1].until
+        self.moved[out_of] = self.moved.get(out_of, 0.0) - seconds
+        self.moved[into] = self.moved.get(into, 0.0) + seconds
+        return seconds
+
+    @property
+    def open_bucket(self) -> Bucket | None:
+        return self.spans[-1].bucket if self.spans else None
+
+    @property
+    def wall_s(self) -> float:
+        return self.spans[-1].until - self.spans[0].since if self.spans else 0.0
+
+    def totals(self) -> dict[Bucket, float]:
+        """Seconds by bucket, in the order of the enumeration."""
+        sums = dict.fromkeys(Bucket, 0.0)
+        for span in self.spans:
+            sums[span.bucket] += span.until - span.since
+        for name, seconds in self.moved.items():
+            sums[Bucket(name)] += seconds
+        return {bucket: seconds for bucket, seconds in sums.items() if seconds > 0.0}
+
+    @property
+    def goodput(self) -> float:
+        """Productive over wall, the time when nobody ran the job left out."""
+        totals = self.totals()
+        wall = self.wall_s - totals.get(Bucket.DOWN, 0.0)
+        return totals.get(Bucket.PRODUCTIVE, 0.0) / wall if wall > 0 else 0.0

@@ -1,0 +1,78 @@
+"""An incident: findings that belong together, with one story from first sign to outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from holdfast.domain.diagnosis import Diagnosis
+from holdfast.domain.exit import Exit
+from holdfast.domain.finding import Finding
+from holdfast.domain.plan import Plan
+
+
+class IncidentPhase(StrEnum):
+    NOTICED = "noticed"
+    EXAMINING = "examining"  # Stacks are being captured; nothing has been killed yet.
+    STOPPING = "stopping"
+    ACTING = "acting"
+    RESOLVED = "resolved"
+    GAVE_UP = "gave_up"
+
+
+# What may follow what. A fault during recovery takes the incident back to stopping: it stays one story.
+NEXT: dict[IncidentPhase, tuple[IncidentPhase, ...]] = {
+    IncidentPhase.NOTICED: (IncidentPhase.EXAMINING, IncidentPhase.STOPPING),
+    IncidentPhase.EXAMINING: (IncidentPhase.STOPPING, IncidentPhase.RESOLVED, IncidentPhase.GAVE_UP),
+    IncidentPhase.STOPPING: (IncidentPhase.ACTING, IncidentPhase.RESOLVED, IncidentPhase.GAVE_UP),
+    IncidentPhase.ACTING: (IncidentPhase.RESOLVED, IncidentPhase.EXAMINING, IncidentPhase.STOPPING, IncidentPhase.GAVE_UP),
+    IncidentPhase.RESOLVED: (),
+    IncidentPhase.GAVE_UP: (),
+}
+
+
+class IllegalMove(AssertionError):
+    """Our own mistake: an incident was moved where it cannot go."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of the story."""
+
+    at: float
+    what: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Incident:
+    id: int
+    generation: int
+    opened_at: float
+    began_at: float  # When the fault happened, which is before it was noticed.
+    phase: IncidentPhase = IncidentPhase.NOTICED
+    closed_at: float | None = None
+    findings: tuple[Finding, ...] = ()
+    exits: tuple[Exit, ...] = ()
+    diagnoses: tuple[Diagnosis, ...] = ()  # More than one when the first remedy met another fault.
+    plans: tuple[Plan, ...] = ()
+    exits_judged: int = 0  # How many of `exits` and `findings` the diagnoses so far account for; the rest belongs to the next.
+    findings_judged: int = 0
+    stacks: dict[str, str] = field(default_factory=dict)  # Rank, as text, to what it was doing when it hung.
+    story: tuple[Line, ...] = ()
+    step_before: int = -1
+    step_after: int = -1  # Where training went on; the difference is the work that had to be done again.
+    costs: dict[str, float] = field(default_factory=dict)  # Seconds by bucket, from first sign to outcome.
+
+    @property
+    def is_open(self) -> bool:
+        return self.closed_at is None
+
+    def move(self, to: IncidentPhase, *, at: float, because: str) -> Incident:
+        if to not in NEXT[self.phase]:
+            told = "\n  ".join(f"{line.at:.3f} {line.what}" for line in self.story)
+            raise IllegalMove(f"incident {self.id} cannot go {self.phase} -> {to}; its story so far:\n  {told}")
+        closed_at = at if not NEXT[to] else None
+        return replace(self.tell(at, f"{to}: {because}"), phase=to, closed_at=closed_at)
+
+    def tell(self, at: float, what: str) -> Incident:
+        return replace(self, story=(*self.story, Line(at=at, what=what)))

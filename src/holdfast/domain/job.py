@@ -1,0 +1,63 @@
+"""A job: what a user asks for, and how it ended."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+
+class JobPhase(StrEnum):
+    WAITING = "waiting"  # For enough nodes, or for a back-off to pass.
+    STARTING = "starting"
+    RUNNING = "running"
+    EXAMINING = "examining"  # Something is wrong; stacks are being captured before anything is killed.
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+class Outcome(StrEnum):
+    FINISHED = "finished"
+    STOPPED = "stopped"  # Asked to stop; can be resumed.
+    FAILED = "failed"  # The budget for a cause is used up, or restarts are off.
+    PERMANENT = "permanent"  # Trying again cannot help.
+    BROKEN = "broken"  # Holdfast itself could not go on: no nodes left, a process that cannot be killed.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """Limits and budgets. Every number is a decision a user may overrule."""
+
+    max_restarts: int | None = None  # A total, as torchrun counts; None leaves it to the budgets per cause.
+    restarts_in_a_row: int = 10  # Of one cause, without a step of progress between them.
+    same_fault_max: int = 2  # The same fingerprint at the same step this often is permanent.
+    healthy_s: float = 60.0  # A script that does not beat is taken to have made progress after this long.
+    node_wait_s: float = 60.0  # How long to wait for nodes when no spare is left.
+    abort_grace_s: float = 1.0  # Between SIGTERM and SIGKILL when a gang is already broken.
+    stop_grace_s: float = 30.0  # The same when a user or the platform asks a healthy gang to stop.
+    kill_wait_s: float = 5.0  # How long a process may take to die of SIGKILL before its node is given up.
+    stacks_wait_s: float = 5.0
+    start_wait_s: float = 600.0  # For one start effect; a cold import of torch from a network disk takes minutes.
+    unguarded_after_s: float = 30.0  # No beat for this long after the start: the script does not beat at all.
+    backoff_after: int = 3  # The first failures in a row are answered at once, the next after 1, 2, 4, … seconds.
+    backoff_max_s: float = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    job: str
+    run: str = ""  # New with every `holdfast run`: tells a control that was killed from a job that is run again.
+    argv: tuple[str, ...]  # The script or module and its arguments, as the user typed them.
+    module: bool = False
+    python: bool = True  # False: argv is a program to execute as it is.
+    cwd: str = "."
+    nodes: int = 1
+    spares: int = 0
+    ranks_per_node: int = 1
+    warm: bool = True
+    preimport: tuple[str, ...] = ()
+    env: dict[str, str] = field(default_factory=dict)
+    policy: Policy = Policy()
+
+    @property
+    def world_size(self) -> int:
+        return self.nodes * self.ranks_per_node

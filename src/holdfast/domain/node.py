@@ -1,0 +1,31 @@
+"""A node: where workers run. What its agent must know, written down by whoever launched it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from holdfast.domain.job import JobSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSpec:
+    """Everything here is either the node's own or reached through the message layer; nothing is another node's path."""
+
+    node: str
+    host: str  # The address other nodes reach this one at.
+    control: str  # Control's socket.
+    state: str  # The node's own disk: effects it recorded, exits, stacks. Dies with the node.
+    scratch: str  # The node's own disk, for the job. Dies with the node.
+    shared_memory: str  # The node's own memory. Dies with the node.
+    logs: str  # Outlives the node.
+    checkpoints: str  # Outlives the node.
+    interpreter: str
+    job: JobSpec
+    orphan_grace_s: float = 30.0
+    beat_every_s: float = 0.2
+    probe_every_s: float = 1.0
+
+    @property
+    def mark(self) -> str:
+        """What every process of this node carries in its environment, and no process of another node or job does."""
+        return self.shared_memory.rpartition("/")[2]

@@ -1,0 +1,1 @@
+"""Putting control and agents where they run. One backend a file."""

@@ -1,0 +1,75 @@
+"""Where the files of a job are."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class JobDirectory:
+    """`jobs/<id>/` under the state directory: what outlives nodes, and under `nodes/` what does not."""
+
+    path: Path
+
+    @property
+    def job(self) -> str:
+        return self.path.name
+
+    @property
+    def journal(self) -> Path:
+        return self.path / "journal.db"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / "lock"
+
+    @property
+    def spec(self) -> Path:
+        return self.path / "job.json"
+
+    @property
+    def control_socket(self) -> Path:
+        return self.path / "control.sock"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
+
+    @property
+    def samples(self) -> Path:
+        return self.path / "samples.jsonl"
+
+    @property
+    def nodes(self) -> Path:
+        return self.path / "nodes"
+
+    def node_state(self, node: str) -> Path:
+        return self.nodes / node / "state"
+
+    def node_spec(self, node: str) -> Path:
+        return self.node_state(node) / "node.json"
+
+    def node_scratch(self, node: str) -> Path:
+        return self.nodes / node / "scratch"
+
+    def node_shared_memory(self, node: str) -> Path:
+        return Path("/dev/shm") / f"{self.shared_memory_prefix}{node}"
+
+    @property
+    def shared_memory_prefix(self) -> str:
+        """Of this job in this state directory, for this user: two of the same name elsewhere do not meet."""
+        digest = hashlib.blake2b(os.fsencode(self.path.resolve()), digest_size=6).hexdigest()
+        return f"holdfast-{os.getuid()}-{digest}-"
+
+    def rank_log(self, rank: int) -> Path:
+        return self.logs / f"rank-{rank}.log"
+
+    def checkpoint(self, name: str) -> Path:
+        return self.checkpoints / name

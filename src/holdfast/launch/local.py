@@ -1,0 +1,163 @@
+"""Several nodes on one machine: each an agent with a process tree, a disk and a piece of memory of its own.
+
+`LocalCluster` writes down what control and agents must know, starts them, and starts again those that die. A node whose directory is gone is a node that
+is gone: its agent is not started again. At the end nothing is left but the job's own directory: journal, logs, checkpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from holdfast.domain.job import JobSpec
+from holdfast.domain.node import NodeSpec
+from holdfast.errors import HoldfastError
+from holdfast.launch.layout import JobDirectory
+from holdfast.launch.lifeline import adopt_orphans, reap_orphans
+
+LOOPBACK = "127.0.0.1"
+_RESTARTS_IN_A_ROW = 5  # Of control or one agent, each within a few seconds of its start: then it is not chance.
+_SOON_S = 3.0
+_FREE_BYTES_MIN = 1 << 20  # Below this neither a journal nor a log can be relied on.
+
+
+class CannotStayUp(HoldfastError):
+    """Control or an agent dies again and again right after its start."""
+
+
+class LocalCluster:
+    """`async with` it; `wait` returns when control has ended the job."""
+
+    def __init__(self, directory: JobDirectory, spec: JobSpec, *, interpreter: str) -> None:
+        self._directory = directory
+        self._spec = spec
+        self._interpreter = interpreter
+        self._keepers: list[asyncio.Task[None]] = []
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._leaving = False
+
+    async def __aenter__(self) -> LocalCluster:
+        adopt_orphans()
+        self._lay_out()
+        self._control = asyncio.create_task(self._keep("control", ["holdfast.control", str(self._directory.path)]))
+        for node in self.node_names():
+            self._keepers.append(asyncio.create_task(self._keep(node, ["holdfast.agent", str(self._directory.node_spec(node))])))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._leaving = True
+        for name, process in self._processes.items():
+            if process.poll() is None:
+                await self._end(name, process)
+        for task in (*self._keepers, self._control):
+            task.cancel()
+        await asyncio.gather(*self._keepers, self._control, return_exceptions=True)
+        self._clean_up()
+
+    async def wait(self) -> None:
+        """Until control has left because the job has ended; raises when control or an agent cannot stay up.
+
+        Agents are not waited for: a control that was killed at the very end leaves without having told them.
+        """
+        waiting: set[asyncio.Task[None]] = {self._control, *self._keepers}
+        while not self._control.done():
+            done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+
+    def node_names(self) -> tuple[str, ...]:
+        return tuple(f"node-{number}" for number in range(self._spec.nodes + self._spec.spares))
+
+    def process_id(self, name: str) -> int:
+        """Of control or a node's agent, as it runs now."""
+        return self._processes[name].pid
+
+    def _lay_out(self) -> None:
+        directory = self._directory
+        directory.logs.mkdir(exist_ok=True)
+        directory.checkpoints.mkdir(exist_ok=True)
+        shutil.rmtree(directory.nodes, ignore_errors=True)
+        self._sweep_shared_memory()
+        directory.spec.write_bytes(msgspec.json.encode(self._spec))
+        for node in self.node_names():
+            for path in (directory.node_state(node), directory.node_scratch(node), directory.node_shared_memory(node)):
+                path.mkdir(parents=True, mode=0o700)
+            directory.node_spec(node).write_bytes(msgspec.json.encode(self._node_spec(node)))
+
+    def _node_spec(self, node: str) -> NodeSpec:
+        directory = self._directory
+        return NodeSpec(
+            node=node, host=LOOPBACK, control=str(directory.control_socket), state=str(directory.node_state(node)), scratch=str(directory.node_scratch(node)),
+            shared_memory=str(directory.node_shared_memory(node)), logs=str(directory.logs), checkpoints=str(directory.checkpoints),
+            interpreter=self._interpreter, job=self._spec,
+        )  # fmt: skip
+
+    async def _keep(self, name: str, command: list[str]) -> None:
+        """Run a process until it leaves by itself with code 0; start it again whenever it dies otherwise."""
+        quick_deaths = 0
+        while not self._leaving:
+            started = time.monotonic()
+            with (self._directory.logs / f"{name}.log").open("ab") as log:
+                process = self._processes[name] = subprocess.Popen(
+                    [sys.executable, "-m", *command, str(os.getpid())], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+                )
+            code = await _exit_code(process)
+            if code == 0 or self._leaving or not self._stands(name):
+                return
+            quick_deaths = quick_deaths + 1 if time.monotonic() - started < _SOON_S and code != -signal.SIGKILL else 0
+            if quick_deaths >= _RESTARTS_IN_A_ROW:
+                raise CannotStayUp(f"{name} died {quick_deaths} times right after its start (exit code {code}): {self._last_words(name)}")
+
+    def _stands(self, name: str) -> bool:
+        return name == "control" or self._directory.node_spec(name).exists()
+
+    def _last_words(self, name: str) -> str:
+        if shutil.disk_usage(self._directory.path).free < _FREE_BYTES_MIN:
+            return f"the disk that holds {self._directory.path} is full; make room, and go on with `holdfast resume {self._spec.job}`"
+        lines = (self._directory.logs / f"{name}.log").read_text(errors="replace").strip().splitlines()
+        return lines[-1] if lines else "it printed nothing"
+
+    async def _end(self, name: str, process: subprocess.Popen[bytes]) -> None:
+        """SIGTERM ends an agent's whole tree with grace; what does not leave in time is killed."""
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGTERM)
+        try:
+            await asyncio.wait_for(_exit_code(process), self._spec.policy.stop_grace_s + 2 * self._spec.policy.kill_wait_s)
+        except TimeoutError:
+            process.kill()
+            await _exit_code(process)
+
+    def _clean_up(self) -> None:
+        shutil.rmtree(self._directory.nodes, ignore_errors=True)
+        self._directory.control_socket.unlink(missing_ok=True)
+        self._sweep_shared_memory()
+        reap_orphans()
+
+    def _sweep_shared_memory(self) -> None:
+        for path in Path("/dev/shm").glob(f"{self._directory.shared_memory_prefix}*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+async def _exit_code(process: subprocess.Popen[bytes]) -> int:
+    """Wait for a child without a thread: a process descriptor becomes readable when it ends."""
+    if process.poll() is None:
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        fd = os.pidfd_open(process.pid)
+        loop.add_reader(fd, ended.set_result, None)
+        try:
+            await ended
+        finally:
+            loop.remove_reader(fd)
+            os.close(fd)
+    return process.wait()
+

@@ -1,0 +1,17 @@
+"""Settings: the one module that reads the environment of Holdfast itself. Explicit beats environment beats default."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+STATE_VARIABLE = "HOLDFAST_STATE"
+
+
+def state_root(explicit: Path | None = None) -> Path:
+    """Where jobs are kept: `--state`, `HOLDFAST_STATE`, or `holdfast` under the XDG state directory."""
+    if explicit is not None:
+        return explicit.absolute()
+    if os.environ.get(STATE_VARIABLE):
+        return Path(os.environ[STATE_VARIABLE]).absolute()
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "holdfast"

@@ -1,0 +1,251 @@
+"""Virtual control: the real core and a journal, between virtual agents. It may die before and after every write, and between any two effects.
+
+It keeps the contract of the real one: an event is decided and written down before it is acknowledged and before anything is performed; after a death the core
+comes from the journal, agents say what they run, and what was never answered is sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Protocol
+
+from holdfast.core import Core, NodeState, State
+from holdfast.domain.effect import CONTROL, Effect, EndJob, FindCheckpoint
+from holdfast.domain.event import CheckpointSaved, EffectDone, Event, GangRestored, JobResumed, JobSubmitted, NodeHeard, NodeSilent, ProgressSeen, Ticked
+from holdfast.simulate.link import Link
+from holdfast.wire.codec import decode_effect, decode_event, encode
+from holdfast.wire.messages import Ack, Told
+from holdfast.wire.outbox import Inbox
+
+if TYPE_CHECKING:
+    from holdfast.simulate.node import Agent, VirtualNode
+    from holdfast.simulate.training import Attempt
+    from holdfast.simulate.world import World
+
+
+class Crashed(Exception):
+    """Control died here."""
+
+
+class Journal(Protocol):
+    """What control needs of a journal; the real one fits."""
+
+    def append(self, event: Event, effects: Sequence[Effect], state: State) -> None: ...
+    def load(self) -> Core: ...
+    def effects(self, ids: Iterable[str]) -> tuple[Effect, ...]: ...
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class MemoryJournal:
+    """A journal that outlives control and no more: the same bytes, no disk."""
+
+    _events: list[tuple[str, bytes]] = field(default_factory=list)
+    _effects: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+
+    def append(self, event: Event, effects: Sequence[Effect], state: State) -> None:
+        self._events.append(encode(event))
+        self._effects.update({effect.id: encode(effect) for effect in effects})
+
+    def load(self) -> Core:
+        core = Core()
+        for kind, body in self._events:
+            core.step(decode_event(kind, body))
+        return core
+
+    def effects(self, ids: Iterable[str]) -> tuple[Effect, ...]:
+        wanted = set(ids)
+        return tuple(decode_effect(*row) for id, row in self._effects.items() if id in wanted)
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class VirtualControl:
+    world: World
+    journal: Journal
+    core: Core = field(default_factory=Core)
+    inbox: Inbox = field(default_factory=Inbox)
+    is_up: bool = False
+    life: int = 0
+    ended: bool = False
+    writes: int = 0
+    links: dict[str, Link] = field(default_factory=dict)
+    _left_at: dict[str, float] = field(default_factory=dict)
+    _tick_at: float = float("inf")
+    _seen: tuple[int, bool, bool, bool] = (-1, False, False, False)  # Generation; restored, ready, caught up: what was told of it.
+    _told_at: float = 0.0
+    _saved_step: int = -1
+
+    # Living and dying.
+
+    def start(self, *, resume: bool = False) -> None:
+        if self.is_up:
+            return
+        world = self.world
+        self.core, self.inbox, self.is_up, self.ended = self.journal.load(), Inbox(), True, False
+        self.life += 1
+        self._tick_at, self._seen, self._saved_step = float("inf"), (-1, False, False, False), -1
+        world.note("control", self.life)
+        state = self.core.state
+        if state.spec is None:
+            self.accept(JobSubmitted(at=world.clock.now, spec=world.spec))
+        elif resume:
+            self.accept(JobResumed(at=world.clock.now, spec=world.spec))
+        else:
+            for name in state.nodes:
+                self._expect_back(name)
+            for effect in self.journal.effects(id for id, pending in state.pending.items() if pending.node == CONTROL):
+                self._perform(effect)
+            self.ended = state.outcome is not None
+        self._arm()
+
+    def crash(self) -> None:
+        self.is_up = False
+        self.world.note("control dies", self.life)
+        self.links = {}
+        for node in self.world.nodes.values():
+            if node.agent is not None and node.agent.link is not None:  # Also one whose first message is still on its way.
+                node.agent.link.cut()
+                node.disconnected(node.agent.link)
+
+    # Taking events.
+
+    def accept(self, event: Event) -> None:
+        world = self.world
+        effects = self.core.step(event)
+        self.core.check()
+        self.writes += 1
+        world.faults.at_write(self.writes, before=True)
+        self.journal.append(event, effects, self.core.state)
+        world.note(type(event).__name__, *(type(effect).__name__ for effect in effects))
+        world.faults.at_write(self.writes, before=False)
+        for effect in effects:
+            self._perform(effect)
+            if world.faults.strikes(0.002):
+                raise Crashed
+        self._leave_the_lost()
+        self._arm()
+
+    def _perform(self, effect: Effect) -> None:
+        world, life = self.world, self.life
+        match effect:
+            case FindCheckpoint():
+                world.clock.after(0.01, lambda: self._find_checkpoint(effect, life))
+            case EndJob():
+                self.ended = True
+            case _:
+                link = self.links.get(effect.node)
+                agent = world.nodes[effect.node].agent
+                if link is not None and agent is not None and agent.link is link:
+                    link.to_agent(lambda message: world.nodes[effect.node].hear(agent, message), effect)
+
+    def _find_checkpoint(self, effect: FindCheckpoint, life: int) -> None:
+        if self.is_up and self.life == life:
+            found = self.world.training.newest(effect.distrusted)
+            name, step = (found.name, found.step) if found is not None else ("", -1)
+            done = EffectDone(at=self.world.clock.now, effect=effect.id, generation=effect.generation, node=CONTROL, checkpoint=name, checkpoint_step=step)
+            self.accept(done)
+
+    def _arm(self) -> None:
+        """Come back when the core's next deadline is due, a little late as every clock is."""
+        due = self.core.next_deadline()
+        if due is None or due >= self._tick_at:
+            return
+        clock, life = self.world.clock, self.life
+        self._tick_at = due
+        clock.after(due - clock.now + 0.2 * self.world.dice.random(), lambda: self._tick(due, life))
+
+    def _tick(self, due: float, life: int) -> None:
+        if not self.is_up or self.life != life or self._tick_at != due:
+            return
+        self._tick_at = float("inf")
+        deadline = self.core.next_deadline()
+        if deadline is not None and deadline <= self.world.clock.now:
+            self.accept(Ticked(at=self.world.clock.now))
+        self._arm()
+
+    # Agents.
+
+    def hello(self, node: VirtualNode, agent: Agent, link: Link, running: dict[str, tuple[int, ...]]) -> None:
+        if not self.is_up or link.life != self.life or not link.is_open:
+            return
+        old = self.links.pop(node.name, None)
+        if old is not None and old is not link:
+            old.cut()
+        self.links[node.name] = link
+        self._left_at.pop(node.name, None)
+        self.accept(NodeHeard(at=self.world.clock.now, node=node.name, host="127.0.0.1", running=running))
+        if self.links.get(node.name) is link:
+            for effect in self.journal.effects(id for id, pending in self.core.state.pending.items() if pending.node == node.name):
+                link.to_agent(lambda message: node.hear(agent, message), effect)
+
+    def told(self, node: VirtualNode, agent: Agent, link: Link, message: Told) -> None:
+        if not self.is_up or link.life != self.life:
+            return
+        if self.inbox.is_new(agent.instance, message.seq):
+            self.accept(replace(decode_event(message.kind, message.body), at=self.world.clock.now))
+            self.world.written.add((agent.instance, message.seq))
+        link.to_agent(lambda message: node.hear(agent, message), Ack(seq=message.seq))
+
+    def lost(self, name: str, link: Link) -> None:
+        """A connection ended, and control sees it."""
+        link.cut()
+        if self.links.get(name) is link:
+            del self.links[name]
+            self._expect_back(name)
+        self.world.nodes[name].disconnected(link)
+
+    def frozen(self, name: str, link: Link) -> None:
+        """Nothing comes through any more, and nobody was told."""
+        link.cut()
+        self.world.nodes[name].disconnected(link)
+        self._expect_back(name, within_s=10.0)
+
+    def _expect_back(self, name: str, within_s: float = 2.5) -> None:
+        since, life = self.world.clock.now, self.life
+        self._left_at[name] = since
+        self.world.clock.after(within_s + 0.2, lambda: self._still_silent(name, since, life))
+
+    def _still_silent(self, name: str, since: float, life: int) -> None:
+        if self.is_up and self.life == life and self._left_at.get(name) == since:
+            del self._left_at[name]
+            self.accept(NodeSilent(at=self.world.clock.now, node=name, since=since, because=f"node {name} is not heard"))
+
+    def _leave_the_lost(self) -> None:
+        """A node that counts as lost must say anew what it runs: its connection is closed, and it comes back with a new one."""
+        for name, node in self.core.state.nodes.items():
+            if node.state is NodeState.LOST and name in self.links:
+                self.lost(name, self.links[name])
+                self._left_at.pop(name, None)
+
+    # What the observer would say.
+
+    def readings(self, attempt: Attempt) -> None:
+        """Every rank was read. As in the real one, few of these become events."""
+        state, world = self.core.state, self.world
+        gang = state.gang
+        heard = gang is not None and gang.generation == attempt.generation and all(name in self.links for name in gang.nodes)
+        if not (self.is_up and world.training.guarded and heard and state.phase == "running"):
+            return
+        now, generation, step = world.clock.now, attempt.generation, attempt.step
+        of, restored, ready, caught_up = self._seen
+        if of != generation:
+            restored = ready = caught_up = False
+            self._saved_step = -1
+        catches_up, stepped = step >= state.step_best, step > attempt.step_started
+        events: list[Event] = []
+        if not restored:
+            events.append(GangRestored(at=now, generation=generation, step=attempt.step_started, restore_s=0.05))
+        if stepped and (not ready or (catches_up and not caught_up) or now - self._told_at >= 10.0):
+            self._told_at = now
+            events.append(ProgressSeen(at=now, generation=generation, step=step, save_s=attempt.save_s))
+            ready, caught_up = True, catches_up
+        if attempt.saved_step > self._saved_step:
+            self._saved_step = attempt.saved_step
+            events.append(CheckpointSaved(at=now, generation=generation, step=attempt.saved_step))
+        self._seen = (generation, True, ready, caught_up)
+        for event in events:
+            self.accept(event)

@@ -1,0 +1,313 @@
+"""A virtual node: a machine with a disk, the processes on it, and the agent that looks after them.
+
+The agent keeps the contract of the real one. An effect is recorded before it is performed, its answer before it is told, what is told is kept in the real
+`Outbox` until it is acknowledged. It may die between any two of these; its workers go on, and the next agent adopts them and tells the exits it missed.
+A machine that is lost takes its disk along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from holdfast.domain.effect import CaptureStacks, Effect, StartGang, StartStore, StopGang
+from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, WorkerExited
+from holdfast.domain.exit import Exit, ExitKind
+from holdfast.domain.finding import Finding
+from holdfast.simulate.link import Link
+from holdfast.simulate.training import Worker
+from holdfast.wire.codec import encode
+from holdfast.wire.messages import Ack, Told
+from holdfast.wire.outbox import Outbox
+
+if TYPE_CHECKING:
+    from holdfast.simulate.world import World
+
+ORPHAN_GRACE_S = 30.0
+
+
+@dataclass(slots=True)
+class Disk:
+    """What an agent finds again after its death, and a new machine does not."""
+
+    begun: set[str] = field(default_factory=set)
+    answers: dict[str, dict[str, Any]] = field(default_factory=dict)
+    exits: list[tuple[int, Exit]] = field(default_factory=list)  # With the generation.
+    last_start: tuple[int, tuple[int, ...]] = (-1, ())
+    newest: int = -1  # Generation ever started here.
+    stopped: set[int] = field(default_factory=set)  # Generations told to stop.
+    starts: dict[str, int] = field(default_factory=dict)  # Effect to how often processes were started for it: never more than once.
+
+
+@dataclass(slots=True)
+class Agent:
+    instance: str
+    outbox: Outbox = field(default_factory=Outbox)
+    link: Link | None = None
+    busy: set[str] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class VirtualNode:
+    world: World
+    name: str
+    is_up: bool = True
+    reachable: bool = True
+    disk: Disk = field(default_factory=Disk)
+    agent: Agent | None = None
+    agent_died_at: float = 0.0
+    workers: dict[int, Worker] = field(default_factory=dict)
+    stores: dict[int, int] = field(default_factory=dict)  # Generation to port.
+    unkillable: set[int] = field(default_factory=set)  # Ranks whose process will not die.
+    instances: int = 0
+
+    # The machine.
+
+    def lose(self) -> None:
+        """Everything on the machine is gone at once, its disk too."""
+        self.kill_agent(comes_back=False)
+        gone = list(self.workers.values())
+        self.is_up, self.disk, self.workers, self.stores, self.unkillable = False, Disk(), {}, {}, set()
+        for worker in gone:
+            self.world.training.left(worker, ExitKind.SIGNAL)
+
+    def come_back(self) -> None:
+        if not self.is_up:
+            self.is_up = True
+            self.start_agent()
+
+    def leave(self, worker: Worker, exit: Exit) -> None:
+        """A worker ended. Its parent writes that down; the agent, if there is one, tells."""
+        if self.workers.get(worker.rank) is not worker:
+            return
+        del self.workers[worker.rank]
+        self.disk.exits.append((worker.generation, exit))
+        self.world.note("left", self.name, worker.generation, worker.rank, exit.kind)
+        if self.agent is not None:
+            self._tell(self.agent, WorkerExited(at=0.0, node=self.name, generation=worker.generation, exit=exit))
+        self.world.training.left(worker, exit.kind)
+
+    def lose_parent(self) -> None:
+        """The warm parent dies, and its workers with it: nobody saw how they ended."""
+        for worker in list(self.workers.values()):
+            self.leave(worker, Exit(rank=worker.rank, pid=1, kind=ExitKind.VANISHED, because="its parent died", at_ns=self.world.now_ns()))
+        self.stores.clear()
+
+    def _kill(self, generation: int) -> None:
+        for worker in [one for one in self.workers.values() if one.generation == generation and one.rank not in self.unkillable]:
+            because = f"rank {worker.rank} was stopped"
+            self.leave(worker, Exit(rank=worker.rank, pid=1, kind=ExitKind.SIGNAL, signal=9, because=because, stopped_by_us=True, at_ns=self.world.now_ns()))
+        self.stores.pop(generation, None)
+
+    # The agent's life.
+
+    def start_agent(self) -> None:
+        if not self.is_up or self.agent is not None:
+            return
+        self.instances += 1
+        agent = self.agent = Agent(instance=f"{self.name}.{self.instances}")
+        self.world.note("agent", agent.instance)
+        generation, ranks = self.disk.last_start
+        ended = {exit.rank: exit for of, exit in self.disk.exits if of == generation}
+        for rank in ranks:
+            vanished = Exit(rank=rank, pid=0, kind=ExitKind.VANISHED, because=f"rank {rank} is gone", at_ns=self.world.now_ns())
+            if rank in ended or rank not in self.workers:
+                self._tell(agent, WorkerExited(at=0.0, node=self.name, generation=generation, exit=ended.get(rank, vanished)))
+        self._connect(agent)
+
+    def kill_agent(self, *, comes_back: bool = True) -> None:
+        agent, self.agent = self.agent, None
+        if agent is None:
+            return
+        self.agent_died_at = self.world.clock.now
+        if agent.link is not None:
+            self.world.control.lost(self.name, agent.link)
+        if comes_back:
+            dice = self.world.dice
+            self.world.clock.after(dice.choice((0.3, 1.0, 4.0, 40.0)) * dice.random(), self.start_agent)
+            self.world.clock.after(ORPHAN_GRACE_S, lambda: self._orphaned(self.agent_died_at))
+
+    def _orphaned(self, died_at: float) -> None:
+        if self.agent is None and self.is_up and self.agent_died_at == died_at <= self.world.clock.now - ORPHAN_GRACE_S + 1e-6:
+            self.lose_parent()
+
+    def take_down(self) -> None:
+        """The job has ended: nothing is left but what cannot be killed."""
+        self.kill_agent(comes_back=False)
+        for generation in {worker.generation for worker in self.workers.values()}:
+            self._kill(generation)
+        self.stores.clear()
+
+    # Talking.
+
+    def _connect(self, agent: Agent) -> None:
+        if self.agent is not agent or agent.link is not None:
+            return
+        world = self.world
+        if not (self.reachable and world.control.is_up):
+            world.clock.after(0.5, lambda: self._connect(agent))
+            return
+        link = agent.link = Link(world.clock, world.dice, world.latency_s, world.control.life)
+        running: dict[str, tuple[int, ...]] = {}
+        for rank, worker in sorted(self.workers.items()):
+            running[str(worker.generation)] = (*running.get(str(worker.generation), ()), rank)
+        link.to_control(lambda _: world.control.hello(self, agent, link, running), None)
+        for told in agent.outbox.unacknowledged():
+            self._send(agent, link, told)
+
+    def disconnected(self, link: Link) -> None:
+        """The connection broke; try again in a moment."""
+        agent = self.agent
+        if agent is not None and agent.link is link:
+            agent.link = None
+            self.world.clock.after(self.world.dice.uniform(0.05, 0.5), lambda: self._connect(agent))
+
+    def _send(self, agent: Agent, link: Link, told: Told) -> None:
+        link.to_control(lambda message: self.world.control.told(self, agent, link, message), told)
+
+    def _tell(self, agent: Agent, event: Event) -> None:
+        told = agent.outbox.tell(*encode(event))
+        if agent.link is not None:
+            self._send(agent, agent.link, told)
+
+    def hear(self, agent: Agent, message: Ack | Effect) -> None:
+        if self.agent is not agent:
+            return
+        if isinstance(message, Ack):
+            self.world.acknowledged(agent.instance, message.seq)
+            agent.outbox.acknowledged(message.seq)
+        elif message.id not in agent.busy:
+            agent.busy.add(message.id)
+            self._perform(agent, message)
+
+    # Effects.
+
+    def _perform(self, agent: Agent, effect: Effect) -> None:
+        disk, world = self.disk, self.world
+        if effect.id in disk.answers:
+            self._answer(agent, effect, disk.answers[effect.id])
+            return
+        begun = effect.id in disk.begun
+        disk.begun.add(effect.id)
+        if not begun and world.faults.strikes(0.02):
+            self.kill_agent()  # Between recording and acting.
+            return
+
+        def answer(row: dict[str, Any]) -> None:
+            if self.agent is not agent or self.disk is not disk:
+                return
+            if world.faults.strikes(0.02):
+                self.kill_agent()  # Between acting and answering.
+                return
+            disk.answers[effect.id] = row
+            self._answer(agent, effect, row)
+
+        match effect:
+            case StartStore():
+                self._start_store(effect, begun, answer)
+            case StartGang():
+                self._start_gang(effect, begun, answer)
+            case CaptureStacks():
+                stacks = {str(rank): "in allreduce" for rank, worker in self.workers.items() if worker.generation == effect.generation}
+                world.clock.after(world.dice.choice((0.1, 1.0, 1.0, 20.0)), lambda: answer({"stacks": stacks}))
+            case StopGang():
+                self._stop_gang(effect, answer)
+            case _:
+                raise AssertionError(f"{effect} is not for an agent")
+
+    def _answer(self, agent: Agent, effect: Effect, row: dict[str, Any]) -> None:
+        kind: type[EffectDone] | type[EffectFailed] = EffectFailed if "because" in row else EffectDone
+        row = {"at": 0.0, "effect": effect.id, "generation": effect.generation, "node": self.name, **row}
+        agent.busy.discard(effect.id)
+        self._tell(agent, msgspec.convert(row, type=kind))
+
+    def _start_store(self, effect: StartStore, begun: bool, answer: Callable[[dict[str, Any]], None]) -> None:
+        disk, world = self.disk, self.world
+        if begun:
+            none = {"because": "the agent died while it started the store, and no such store runs"}
+            world.clock.after(0.5, lambda: answer({"port": self.stores[effect.generation]} if effect.generation in self.stores else none))
+            return
+
+        def start() -> None:
+            if self.is_up and self.disk is disk:
+                self.stores[effect.generation] = world.port()
+                answer({"port": self.stores[effect.generation]})
+
+        world.clock.after(world.dice.uniform(0.02, 0.5), start)
+
+    def _start_gang(self, effect: StartGang, begun: bool, answer: Callable[[dict[str, Any]], None]) -> None:
+        disk, world = self.disk, self.world
+        if begun:
+            # Orders to the warm parent keep their order: what was under way is seen.
+            world.clock.after(1.0, lambda: answer(self._found_gang(effect)))
+            return
+        if world.faults.strikes(0.02):
+            answer({"because": "cannot fork: out of process ids"})
+            return
+
+        def start() -> None:
+            if not self.is_up or self.disk is not disk:
+                return
+            if effect.generation in disk.stopped:
+                answer({"because": "the generation was stopped before it started"})
+                return
+            disk.starts[effect.id] = disk.starts.get(effect.id, 0) + 1
+            disk.last_start = (effect.generation, effect.ranks)
+            world.started(self, effect)
+            for rank in effect.ranks:
+                self.workers[rank] = Worker(rank=rank, generation=effect.generation, effect=effect.id, node=self)
+                world.training.joined(self.workers[rank], effect.restore, effect.store_port)
+            answer({})
+
+        world.clock.after(world.dice.uniform(0.05, 1.0), start)
+
+    def _found_gang(self, effect: StartGang) -> dict[str, Any]:
+        ended = {exit.rank for generation, exit in self.disk.exits if generation == effect.generation}
+        found = ended | {rank for rank, worker in self.workers.items() if worker.generation == effect.generation}
+        return {} if found >= set(effect.ranks) else {"because": "the agent died while it started its ranks"}
+
+    def _stop_gang(self, effect: StopGang, answer: Callable[[dict[str, Any]], None]) -> None:
+        """Graceful: ranks leave at their next step with the code of a stop, or are killed when the grace is over."""
+        world, disk = self.world, self.disk
+        disk.stopped.add(effect.generation)
+        of_it = [worker for worker in self.workers.values() if worker.generation == effect.generation]
+        for worker in of_it:
+            if world.faults.strikes(0.01):
+                self.unkillable.add(worker.rank)
+        takes_s = world.dice.uniform(0.01, 0.3)
+        if effect.graceful and of_it:
+            world.clock.after(world.dice.random() * world.training.step_s, lambda: self._leave_gracefully(effect.generation))
+            takes_s = min(effect.grace_s, world.training.step_s + takes_s)
+
+        def stop() -> None:
+            if not self.is_up or self.disk is not disk:
+                return
+            self._kill(effect.generation)
+            left = tuple(rank for rank, worker in self.workers.items() if worker.generation == effect.generation)
+            answer({"because": f"ranks {left} survived SIGKILL", "unkillable": left} if left else {})
+
+        world.clock.after(takes_s, stop)
+
+    def _leave_gracefully(self, generation: int) -> None:
+        training = self.world.training
+        code = 143 if training.guarded else 0
+        kind = ExitKind.CODE if code else ExitKind.FINISHED
+        for worker in [one for one in self.workers.values() if one.generation == generation and not one.hung and one.rank not in self.unkillable]:
+            exit = Exit(rank=worker.rank, pid=1, kind=kind, code=code, because="it was asked to stop", stopped_by_us=True, at_ns=self.world.now_ns())
+            self.leave(worker, exit)
+
+    def found_silent(self, worker: Worker, kind: str) -> None:
+        """The detector speaks, as soon as an agent is there to hear it."""
+        if self.workers.get(worker.rank) is not worker or not self.is_up or worker.rank in self.unkillable:
+            return
+        if self.agent is None:
+            self.world.clock.after(10.0, lambda: self.found_silent(worker, kind))
+            return
+        because = f"rank {worker.rank} made no progress"
+        finding = Finding(kind=kind, node=self.name, ranks=(worker.rank,), since=self.world.clock.now - 3.0, because=because)
+        self._tell(self.agent, FindingMade(at=0.0, generation=worker.generation, finding=replace(finding, evidence=("no CPU",))))
+        # An agent that dies before this is written down is followed by one that finds it again.
+        self.world.clock.after(60.0, lambda: self.found_silent(worker, kind))

@@ -1,0 +1,161 @@
+"""guard: the one call that puts a training script under Holdfast's protection.
+
+It names what must survive, restores it from the newest checkpoint (or the one control chose) and returns the `Run` that the loop goes through. Under
+`holdfast run` the directory comes from there, since control must find the checkpoints again; elsewhere from `checkpoints=`, and without one
+nothing is saved.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from holdfast.checkpoint.disk import Disk
+from holdfast.checkpoint.errors import CheckpointCorrupt
+from holdfast.checkpoint.found import list_directories, newest_complete
+from holdfast.checkpoint.layout import parse_directory_name
+from holdfast.checkpoint.pieces import check
+from holdfast.checkpoint.read import Restored, restore
+from holdfast.checkpoint.remove import Retention, sweep_torn
+from holdfast.domain.beat import GUARDED
+from holdfast.errors import UserError
+from holdfast.trainer.beats import Beats, open_beats
+from holdfast.trainer.buckets import settle
+from holdfast.trainer.place import Place, place_here, process_group
+from holdfast.trainer.run import Run
+from holdfast.trainer.saves import SavePlan, Saves
+from holdfast.trainer.say import Say
+from holdfast.trainer.stop import Stop
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Beginning:
+    """What all ranks must agree on before the first step: under which generation they save, and what they restore."""
+
+    generation: int
+    restore: str
+
+
+def guard(*, save_every: int = 100, checkpoints: str | PathLike[str] | None = None, keep: int = 3, **pieces: Any) -> Run:
+    """Restore `pieces` and return the run that keeps them safe.
+
+    Every keyword besides the three named is a piece of state. `save_every` counts optimizer steps; 0 saves only at a stop, at the end and when asked.
+    Raises UserError for a piece that cannot be saved, CheckpointMismatch when the checkpoint is of another shape, and CheckpointCorrupt when it is
+    damaged; under `holdfast run` a damaged one ends the worker with code 76, and an older one is tried.
+    """
+    _check_options(save_every, keep)
+    check(pieces)
+    place = place_here()
+    say = Say(rank=place.rank, world_size=place.world_size)
+    beats = _open_beats(place, say)
+    directory = _directory(place, checkpoints, say)
+    beginning = _agree_on_beginning(place, directory, say) if directory else None
+    _settle_buckets(place, pieces, say)
+    restored = _restore(place, directory, beginning, pieces, beats, say) if directory and beginning else None
+    stop = Stop(place) if place.plugged else None
+    if stop is not None:
+        stop.install()
+    saved_step = restored.step if restored else -1
+    plan = _plan(place, directory, beginning, save_every, keep, restored) if directory and beginning else None
+    return Run(beats=beats, saves=Saves(plan, pieces, say, saved_step=saved_step), stop=stop, say=say, pieces=pieces, restored=restored)
+
+
+def _check_options(save_every: int, keep: int) -> None:
+    if save_every < 0 or keep < 1:
+        raise UserError(f"guard(save_every={save_every}, keep={keep}): expected save_every of 0 or more steps, and at least 1 checkpoint to keep.")
+
+
+def _settle_buckets(place: Place, pieces: dict[str, Any], say: Say) -> None:
+    try:
+        why = settle(pieces) if place.world_size > 1 else ""
+    except (AttributeError, RuntimeError, TypeError) as error:  # Another torch may do this otherwise; that costs the last bits and no more.
+        why = f"the sums of gradients may differ in their last bits after a resume: DDP's buckets could not be settled: {error!r}"
+    if why and place.rank == 0:
+        say.line(why)
+
+
+def _open_beats(place: Place, say: Say) -> Beats:
+    try:
+        beats = open_beats(place.beats, generation=place.generation or 0)
+    except (OSError, ValueError) as error:
+        say.line(f"no beats will be sent: {place.beats} cannot be mapped: {error}")
+        beats = Beats(None)
+    beats.flags |= GUARDED
+    beats.enter("start")
+    return beats
+
+
+def _directory(place: Place, given: str | PathLike[str] | None, say: Say) -> Path | None:
+    if place.checkpoints is not None:
+        return place.checkpoints
+    if given is None and place.rank == 0:
+        say.line("no checkpoints will be saved: the script was not started by holdfast run, and guard() was given no checkpoints=.")
+    return Path(given) if given is not None else None
+
+
+def _agree_on_beginning(place: Place, directory: Path, say: Say) -> _Beginning | None:
+    """What control said, or else what rank 0 finds. Ranks that looked for themselves might see different things while another one already saves."""
+    if place.generation is not None and place.restore is not None:
+        return _Beginning(generation=place.generation, restore=place.restore)
+    group = process_group()
+    if place.world_size == 1 or (group is None and place.generation is not None):
+        return _look(place, directory)
+    if group is None:
+        say.line("no checkpoints will be saved or restored: call guard() after torch.distributed.init_process_group, by which the ranks agree on one.")
+        return None
+    found = [_look(place, directory)] if place.rank == 0 else [None]
+    store = group.PrefixStore("holdfast/beginning", group.distributed_c10d._get_default_store())
+    return _share(store, found[0], place.rank)
+
+
+def _look(place: Place, directory: Path) -> _Beginning:
+    newest = newest_complete(directory)
+    names = (parse_directory_name(path.name) for path in list_directories(directory))
+    unused = 1 + max((generation for _, generation in filter(None, names)), default=0)
+    return _Beginning(generation=unused if place.generation is None else place.generation, restore=newest.name if newest else "")
+
+
+def _share(store: Any, found: _Beginning | None, rank: int) -> _Beginning:
+    """Rank 0 tells, the others hear. A process may call guard more than once, so each call has a key of its own."""
+    call = store.add(f"calls/{rank}", 1)
+    if found is not None:
+        store.set(f"{call}", f"{found.generation} {found.restore}")
+        return found
+    generation, _, name = store.get(f"{call}").decode().partition(" ")
+    return _Beginning(generation=int(generation), restore=name)
+
+
+def _restore(place: Place, directory: Path, beginning: _Beginning, pieces: dict[str, Any], beats: Beats, say: Say) -> Restored | None:
+    if not beginning.restore:
+        return None
+    if parse_directory_name(beginning.restore) is None:
+        raise UserError(f"HOLDFAST_RESTORE is {beginning.restore!r}: expected the name of a checkpoint's directory, such as step-00000120.g3.")
+    beats.enter("restore")
+    try:
+        restored = restore(directory / beginning.restore, pieces, rank=place.rank, world_size=place.world_size)
+    except CheckpointCorrupt as corrupt:
+        if not place.plugged:
+            raise
+        say.line(str(corrupt))
+        raise SystemExit(corrupt.exit_code) from corrupt  # Control knows this code, and goes back to an older checkpoint.
+    if place.rank == 0:
+        _sweep(directory, beginning, restored, say)
+    beats.step = beats.restored_step = beats.saved_step = restored.step
+    beats.enter("start")
+    return restored
+
+
+def _sweep(directory: Path, beginning: _Beginning, restored: Restored, say: Say) -> None:
+    try:
+        sweep_torn(Disk(), directory, generation=beginning.generation, restored_step=restored.step)
+    except OSError as error:
+        say.line(f"torn checkpoints in {directory} could not be removed, and stay where they are: {error}")
+
+
+def _plan(place: Place, directory: Path, beginning: _Beginning, save_every: int, keep: int, restored: Restored | None) -> SavePlan:
+    retention = Retention(keep=keep, restored=(restored.generation, restored.step) if restored else None)
+    return SavePlan(
+        checkpoints=directory, every=save_every, generation=beginning.generation, rank=place.rank, world_size=place.world_size, retention=retention
+    )

@@ -1,0 +1,71 @@
+"""Where this process stands: what the environment says about the job, the gang and the agent. No other module of the trainer reads the environment."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from holdfast.errors import UserError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A worker's place. Without an agent `beats` is None: the process is unplugged, and simply trains."""
+
+    rank: int = 0
+    world_size: int = 1
+    generation: int | None = None
+    beats: Path | None = None
+    checkpoints: Path | None = None
+    restore: str | None = None  # Empty: start fresh. None: nobody chose, take the newest complete one.
+    stop_grace_s: float = 30.0
+
+    @property
+    def plugged(self) -> bool:
+        return self.beats is not None
+
+
+def place_here(environment: Mapping[str, str] | None = None) -> Place:
+    """This process's place. A process group that is already there knows rank and world size better than the environment does."""
+    found = _from_environment(os.environ if environment is None else environment)
+    group = process_group()
+    return replace(found, rank=group.get_rank(), world_size=group.get_world_size()) if group else found
+
+
+def process_group() -> Any:
+    """The module torch.distributed when the script has made a process group with it, else None."""
+    distributed = sys.modules.get("torch.distributed")
+    return distributed if distributed is not None and distributed.is_available() and distributed.is_initialized() else None
+
+
+def _from_environment(environment: Mapping[str, str]) -> Place:
+    beats, checkpoints = environment.get("HOLDFAST_BEATS"), environment.get("HOLDFAST_CHECKPOINTS")
+    return Place(
+        rank=_whole(environment, "RANK", 0),
+        world_size=_whole(environment, "WORLD_SIZE", 1),
+        generation=_whole(environment, "HOLDFAST_GENERATION", 0) if "HOLDFAST_GENERATION" in environment else None,
+        beats=Path(beats) if beats else None,
+        checkpoints=Path(checkpoints) if checkpoints else None,
+        restore=environment.get("HOLDFAST_RESTORE"),
+        stop_grace_s=_seconds(environment, "HOLDFAST_STOP_GRACE_S", 30.0),
+    )
+
+
+def _whole(environment: Mapping[str, str], name: str, default: int) -> int:
+    text = environment.get(name)
+    try:
+        return default if text is None else int(text)
+    except ValueError:
+        raise UserError(f"the environment variable {name} is {text!r}: expected a whole number. Unset it, or start the script with holdfast run.") from None
+
+
+def _seconds(environment: Mapping[str, str], name: str, default: float) -> float:
+    text = environment.get(name)
+    try:
+        return default if text is None else float(text)
+    except ValueError:
+        raise UserError(f"the environment variable {name} is {text!r}: expected seconds. Unset it, or start the script with holdfast run.") from None

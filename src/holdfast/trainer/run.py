@@ -1,0 +1,162 @@
+"""Run: what a training loop holds on to. `steps` goes through the work, `report` takes numbers, `phase` names a long pause, `save` asks for a save.
+
+Asking `steps` for the next item says that the last one is done. Between the two, in this order: a beat, the question whether to leave, a save if one
+is due. Nothing here waits for another rank or for a GPU, and no failure of ours ends the loop.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from time import perf_counter
+from types import MappingProxyType
+from typing import Any, TypeVar, overload
+
+from holdfast.checkpoint.randomness import apply_randomness
+from holdfast.checkpoint.read import Restored
+from holdfast.domain.beat import RESTORED, STOPPING
+from holdfast.trainer.beats import Beats
+from holdfast.trainer.feed import Feed
+from holdfast.trainer.numbers import Numbers
+from holdfast.trainer.saves import Saves
+from holdfast.trainer.say import Say
+from holdfast.trainer.stop import EXIT_STOPPED, Stop
+
+Batch = TypeVar("Batch")
+
+
+class Run:
+    """One process's part in a training run; made by `holdfast.guard`."""
+
+    def __init__(self, *, beats: Beats, saves: Saves, stop: Stop | None, say: Say, pieces: Mapping[str, Any], restored: Restored | None) -> None:
+        self.step = restored.step if restored else 0
+        self.boundary = False
+        self._beats, self._saves, self._stop, self._say, self._pieces = beats, saves, stop, say, pieces
+        self._restored = restored
+        self._numbers = Numbers()
+        self._feed: Feed[Any] | None = None
+        self._progress: dict[str, Any] | None = restored.progress.get("feed") if restored else None
+        self._epochs_begun = 0
+
+    @property
+    def numbers(self) -> Mapping[str, float]:
+        """The newest values reported that have arrived: good for a progress bar, since reading them waits for nothing."""
+        return MappingProxyType(self._numbers.arrived)
+
+    @overload
+    def steps(self, work: int) -> Iterator[int]: ...
+    @overload
+    def steps(self, work: Iterable[Batch], *, epochs: int = 1, accumulate: int = 1) -> Iterator[Batch]: ...
+    def steps(self, work: Any, *, epochs: int = 1, accumulate: int = 1) -> Iterator[Any]:
+        """Step numbers up to a total, or batches of a loader over its epochs; from where the run stopped.
+
+        With a loader, `accumulate` batches make a step and `boundary` is True on the one after which the optimizer steps. Calls add up: the second
+        `steps(loader)` of a run is its second epoch. When the run is asked to stop this saves and raises SystemExit(143), so that code after the
+        loop does not take a half-trained model for a finished one.
+        """
+        return self._count(work) if isinstance(work, int) else self._go_through(work, epochs, accumulate)
+
+    def report(self, loss: Any = None, grad_norm: Any = None, **numbers: Any) -> None:
+        """Take numbers or tensors of one element. A tensor on a GPU is read a step late; nothing waits for it."""
+        try:
+            for name, value in (("loss", loss), ("grad_norm", grad_norm), *numbers.items()):
+                if value is not None:
+                    self._numbers.offer(name, value)
+        except Exception as error:  # A number that cannot be read is not worth a run.
+            self._say.once("report", f"a reported number could not be read and is left out: {error}")
+
+    @contextlib.contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Name a pause that may be long (evaluation, export), so that it is not taken for a hang."""
+        before = self._beats.phase
+        self._beats.enter(name)
+        try:
+            yield
+        finally:
+            self._beats.enter(before)
+
+    def save(self) -> None:
+        """Save when the current step is done. All ranks must ask for the same step."""
+        self._saves.asked = True
+
+    def _count(self, total: int) -> Iterator[int]:
+        self._enter_loop(total)
+        if self._restored is not None:
+            apply_randomness(self._restored.randomness)
+            self._restored = None
+        while self.step < total:
+            self.boundary = True
+            yield self.step
+            self._finish_step()
+        self._leave_loop()
+
+    def _go_through(self, loader: Iterable[Batch], epochs: int, accumulate: int) -> Iterator[Batch]:
+        self._feed = feed = self._open_feed(loader, epochs, accumulate)
+        self._enter_loop((feed.steps_per_epoch * self._epochs_begun) if feed.length else 0)
+        for batch in feed:
+            self.boundary = feed.boundary
+            self._beats.data_wait_s = feed.data_wait_s
+            yield batch
+            feed.use()
+            if feed.boundary:
+                self._beats.samples = feed.samples
+                self._finish_step()
+        self._leave_loop()
+
+    def _open_feed(self, loader: Iterable[Batch], epochs: int, accumulate: int) -> Feed[Batch]:
+        first = self._epochs_begun
+        self._epochs_begun += epochs
+        itself = any(piece is loader for piece in self._pieces.values())
+        feed = Feed(loader, first_epoch=first, last_epoch=self._epochs_begun, accumulate=accumulate, resumes_itself=itself)
+        if self._restored is not None and self._progress is not None:
+            feed.resume(self._progress, self._restored.randomness)
+            if feed.epoch < self._epochs_begun:  # Otherwise a later call of steps() is the one that was stopped.
+                self._restored = None
+        return feed
+
+    def _enter_loop(self, total: int) -> None:
+        """The first step of a process may be long (compilation, first contact with the others): it still belongs to the start."""
+        beats = self._beats
+        beats.steps_total, beats.step, beats.step_started = total, self.step, self.step
+        beats.flags |= RESTORED
+        beats.enter("start")
+
+    def _finish_step(self) -> None:
+        self.step += 1
+        try:
+            self._tell()
+            if self._stop is not None and self._stop.due(self.step):
+                self._leave_early()
+        except Exception as error:  # Our own mistake or a lost store: the loop goes on without the rest.
+            self._say.once("step", f"beats or the graceful stop failed and are left out: {error!r}")
+        if self._saves.due(self.step):
+            self._save_now()
+
+    def _tell(self) -> None:
+        beats, numbers = self._beats, self._numbers
+        numbers.collect()
+        beats.step = self.step
+        beats.loss = numbers.arrived.get("loss", beats.loss)
+        beats.grad_norm = numbers.arrived.get("grad_norm", beats.grad_norm)
+        if self._stop is not None and self._stop.wanted:
+            beats.flags |= STOPPING
+        beats.enter("step")
+
+    def _leave_early(self) -> None:
+        if self._saves.wanted_at_end(self.step):
+            self._save_now()
+        self._say.line(f"asked to stop: leaving after step {self.step}, {self._saves.describe()}.")
+        raise SystemExit(EXIT_STOPPED)
+
+    def _leave_loop(self) -> None:
+        if self._saves.wanted_at_end(self.step):
+            self._save_now()
+        self._beats.enter("finish")
+
+    def _save_now(self) -> None:
+        began = perf_counter()
+        with self.phase("save"):
+            progress = {"feed": self._feed.progress() if self._feed else None}
+            if self._saves.save(self.step, progress):
+                self._beats.saved_step = self.step
+            self._beats.save_s += perf_counter() - began

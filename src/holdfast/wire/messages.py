@@ -1,0 +1,149 @@
+"""The messages. Every field is typed and checked on arrival; a message that does not fit its schema ends the connection, not the process."""
+
+from __future__ import annotations
+
+import msgspec
+
+WIRE_VERSION = 1
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    pass
+
+
+class Hello(Message, frozen=True, kw_only=True):
+    """An agent introduces itself, on every connection."""
+
+    node: str
+    instance: str  # New with every agent process, so that its sequence numbers cannot be mistaken for an earlier one's.
+    host: str
+    pid: int
+    version: int = WIRE_VERSION
+    running: dict[str, tuple[int, ...]] = {}
+
+
+class Told(Message, frozen=True, kw_only=True):
+    """An event. Kept by the agent until it is acknowledged."""
+
+    seq: int
+    kind: str
+    body: bytes
+
+
+class Ack(Message, frozen=True, kw_only=True):
+    seq: int  # Everything up to here is journalled.
+
+
+class Do(Message, frozen=True, kw_only=True):
+    """An effect."""
+
+    kind: str
+    body: bytes
+
+
+class Reading(Message, frozen=True, kw_only=True):
+    """One rank, as its agent sees it now."""
+
+    rank: int
+    generation: int
+    pid: int
+    step: int = -1
+    steps_total: int = 0
+    step_started: int = -1
+    phase: str = ""
+    phase_s: float = 0.0  # How long it has been in this phase.
+    silent_s: float = 0.0  # How long since its last beat.
+    loss: float | None = None
+    grad_norm: float | None = None
+    samples: int = 0
+    data_wait_s: float = 0.0
+    save_s: float = 0.0
+    saved_step: int = -1
+    guarded: bool = False
+    restored: bool = False
+    cpu_share: float = 0.0
+    memory_bytes: int = 0
+
+
+class Readings(Message, frozen=True, kw_only=True):
+    """The heartbeat of an agent. Latest wins; none is kept."""
+
+    node: str
+    ranks: tuple[Reading, ...] = ()
+    cpu_s: float = 0.0  # What the agent itself has used: watching must cost little.
+
+
+class Output(Message, frozen=True, kw_only=True):
+    """What a rank printed, byte for byte."""
+
+    rank: int
+    data: bytes
+
+
+class Follow(Message, frozen=True, kw_only=True):
+    """Send the output of these ranks from now on."""
+
+    ranks: tuple[int, ...]
+
+
+class Leave(Message, frozen=True, kw_only=True):
+    """The job has ended: take everything down and exit."""
+
+
+class Watch(Message, frozen=True, kw_only=True):
+    """A viewer introduces itself."""
+
+    output: bool = True
+    version: int = WIRE_VERSION
+
+
+class StopJob(Message, frozen=True, kw_only=True):
+    """A viewer asks for the job to be stopped."""
+
+    because: str
+    code: int
+    now: bool = False
+
+
+class NodeView(Message, frozen=True, kw_only=True):
+    name: str
+    state: str
+    role: str  # "gang" or "spare".
+    connected: bool
+
+
+class IncidentView(Message, frozen=True, kw_only=True):
+    id: int
+    at: float
+    phase: str
+    cause: str
+    because: str
+    rung: str
+    seconds: float
+
+
+class View(Message, frozen=True, kw_only=True):
+    """All a live view needs, several times a second."""
+
+    job: str
+    at: float
+    phase: str
+    because: str
+    generation: int
+    world_size: int
+    outcome: str = ""
+    code: int = 0
+    step: int = -1
+    steps_total: int = 0
+    steps_per_s: float | None = None
+    loss: float | None = None
+    saved_step: int = -1
+    goodput: float = 0.0
+    wall_s: float = 0.0
+    buckets: dict[str, float] = {}
+    nodes: tuple[NodeView, ...] = ()
+    ranks: tuple[Reading, ...] = ()
+    incidents: tuple[IncidentView, ...] = ()
+
+
+AnyMessage = Hello | Told | Ack | Do | Readings | Output | Follow | Leave | Watch | StopJob | View

@@ -1,0 +1,1 @@
+VALUE = "found beside the script"

@@ -1,0 +1,92 @@
+"""Watching from outside: beats are read while a worker runs, is stopped, and after it is dead."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from end_to_end.jobs import environment, eventually
+
+from holdfast.agent.watch import Watch
+from holdfast.domain.beat import BEAT_BYTES
+
+pytestmark = pytest.mark.unprivileged
+BEATING = """
+import sys, time
+from pathlib import Path
+from holdfast.domain.beat import GUARDED, RESTORED
+from holdfast.trainer.beats import open_beats
+beats = open_beats(Path(sys.argv[1]), generation=1)
+beats.flags |= GUARDED | RESTORED
+while True:
+    beats.step += 1
+    beats.enter("step")
+    time.sleep(0.01)
+"""
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Watch:
+    return Watch(tmp_path, lambda generation, rank, pid: "")
+
+
+@pytest.fixture
+def worker(watch: Watch) -> Iterator[subprocess.Popen[bytes]]:
+    path = watch.beat_path(1, 0)
+    with subprocess.Popen([sys.executable, "-c", BEATING, str(path)], env=environment()) as process:
+        watch.add(0, 1, process.pid)
+        yield process
+        process.kill()
+
+
+def step_of(watch: Watch) -> int:
+    (reading,) = watch.read()
+    return reading.step
+
+
+def test_the_record_is_made_empty_and_for_its_owner_alone(watch: Watch) -> None:
+    path = watch.beat_path(1, 0)
+    assert path.read_bytes() == bytes(BEAT_BYTES)
+    assert path.stat().st_mode & 0o077 == 0
+
+
+def test_beats_are_read_from_another_process_also_while_it_is_stopped_and_after_its_death(watch: Watch, worker: subprocess.Popen[bytes]) -> None:
+    eventually(lambda: step_of(watch) >= 5, what="five beats")
+    assert watch.all_guarded(1)
+    assert watch.generations() == {"1": (0,)}
+    os.kill(worker.pid, signal.SIGSTOP)
+    eventually(lambda: (Path(f"/proc/{worker.pid}/stat").read_text().rpartition(")")[2].split()[0]) == "T", what="a stopped worker")
+    stood_at = step_of(watch)
+    assert stood_at >= 5
+    os.kill(worker.pid, signal.SIGKILL)
+    worker.wait(10.0)
+    last = watch.remove(0, 1)
+    assert last is not None
+    assert last.step == stood_at
+    assert watch.remove(0, 1) is None
+
+
+def test_a_stopped_worker_is_found_by_its_state(watch: Watch, worker: subprocess.Popen[bytes]) -> None:
+    eventually(lambda: step_of(watch) >= 5, what="five beats")
+    os.kill(worker.pid, signal.SIGSTOP)
+    found = []
+    deadline_s = time.monotonic() + 30.0
+    while not found and time.monotonic() < deadline_s:
+        watch.read()
+        found = list(watch.probe())
+        time.sleep(0.2)
+    ((generation, finding),) = found
+    assert (generation, finding.kind, finding.ranks) == (1, "stopped_rank", (0,))
+    assert abs(finding.since - time.time()) < 60.0, "findings carry calendar time"
+
+
+def test_an_old_generation_is_not_removed_in_place_of_the_new_one(watch: Watch, worker: subprocess.Popen[bytes]) -> None:
+    assert watch.remove(0, 0) is None
+    assert watch.ranks(1) == {0: worker.pid}
+    assert watch.ranks(0) == {}

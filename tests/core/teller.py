@@ -1,0 +1,214 @@
+"""Plays a scenario: commands in, what the core said out.
+
+    submit nodes=2 spares=1 ranks=2 [policy=value …]     hear NODE [running=GENERATION:RANK,RANK]     silent NODE
+    done KIND [NODE] [port=1] [checkpoint=NAME:STEP]     fail KIND NODE [permanent] [unkillable=77]   up [NAME:STEP]      stopped
+    exit RANK KIND [code=1] [signal=9] [step=5] [exception=E] [print=F] [ours] [generation=G]         find KIND RANK [generation=G]
+    restored STEP     progress STEP     saved STEP     stop [now]     wait SECONDS     tick     restart     resume     story     ledger     nodes
+
+`up` answers all that a start waits for, `stopped` all that a stop waits for. `restart` reads the state again from its bytes, as a control that was killed does,
+and says what it would send again. Time stands still but for `wait`, which ticks whenever the core asked for it, `tick`, which goes straight to the next
+deadline, and `away`, during which control does not run.
+"""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from holdfast.core import Core, State
+from holdfast.domain.effect import CaptureStacks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
+from holdfast.domain.event import (
+    CheckpointSaved,
+    EffectDone,
+    EffectFailed,
+    Event,
+    FindingMade,
+    GangRestored,
+    JobResumed,
+    JobSubmitted,
+    NodeHeard,
+    NodeSilent,
+    ProgressSeen,
+    StopAsked,
+    Ticked,
+    WorkerExited,
+)
+from holdfast.domain.exit import Exit, ExitKind
+from holdfast.domain.finding import Finding
+from holdfast.domain.job import JobSpec, Policy
+
+EPOCH = 1000.0
+
+
+@dataclass
+class Teller:
+    core: Core = field(default_factory=Core)
+    at: float = EPOCH
+    said: list[str] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+
+    def play(self, command: str) -> list[str]:
+        """Take one command; the lines the core answered with."""
+        self.said = []
+        words = shlex.split(command)
+        plain = [word for word in words[1:] if "=" not in word]
+        named = dict(word.split("=", 1) for word in words[1:] if "=" in word)
+        getattr(self, f"_{words[0]}")(plain, named)
+        return self.said
+
+    def take(self, event: Event) -> None:
+        before = self.core.state.phase
+        self.events.append(event)
+        effects = self.core.step(event)
+        self.core.check()
+        self.said += [describe(effect) for effect in effects]
+        if self.core.state.phase != before:
+            self.said.append(f"{self.core.state.phase}: {self.core.state.because}")
+
+    def _submit(self, plain: list[str], named: dict[str, str], event: type[JobSubmitted] | type[JobResumed] = JobSubmitted) -> None:
+        sizes = {"nodes": int(named.pop("nodes", 1)), "spares": int(named.pop("spares", 0)), "ranks_per_node": int(named.pop("ranks", 1))}
+        policy = msgspec.convert(named, type=Policy, strict=False)
+        self.take(event(at=self.at, spec=JobSpec(job="scenario", argv=("train.py",), policy=policy, **sizes)))
+
+    def _resume(self, plain: list[str], named: dict[str, str]) -> None:
+        spec = self.core.state.spec
+        assert spec is not None
+        self.take(JobResumed(at=self.at, spec=spec))
+
+    def _hear(self, plain: list[str], named: dict[str, str]) -> None:
+        running = {}
+        if "running" in named:
+            generation, ranks = named["running"].split(":")
+            running[generation] = tuple(int(rank) for rank in ranks.split(",") if rank)
+        for node in plain:
+            self.take(NodeHeard(at=self.at, node=node, host="10.0.0.1", running=running))
+
+    def _silent(self, plain: list[str], named: dict[str, str]) -> None:
+        self.take(NodeSilent(at=self.at, node=plain[0], since=self.at - 2.5, because=f"node {plain[0]} was not heard for 2.5 s"))
+
+    def _done(self, plain: list[str], named: dict[str, str]) -> None:
+        known: dict[str, Any] = {}
+        if "port" in named:
+            known["port"] = int(named["port"])
+        if "checkpoint" in named:
+            name, _, step = named["checkpoint"].partition(":")
+            known |= {"checkpoint": name, "checkpoint_step": int(step)}
+        id, node, generation = self._waiting(plain)
+        self.take(EffectDone(at=self.at, effect=id, generation=generation, node=node, **known))
+
+    def _fail(self, plain: list[str], named: dict[str, str]) -> None:
+        id, node, generation = self._waiting(plain)
+        pids = tuple(int(pid) for pid in named.get("unkillable", "").split(",") if pid)
+        because = named.get("because", f"{plain[0]} did not work")
+        permanent = "permanent" in plain
+        self.take(EffectFailed(at=self.at, effect=id, generation=generation, node=node, because=because, permanent=permanent, unkillable=pids))
+
+    def _waiting(self, plain: list[str]) -> tuple[str, str, int]:
+        node = plain[1] if len(plain) > 1 else ""
+        for id, pending in self.core.state.pending.items():
+            if pending.kind == plain[0] and node in ("", pending.node):
+                return id, pending.node, pending.generation
+        raise AssertionError(f"nobody waits for {' '.join(plain)}; pending: {self.core.state.pending}")
+
+    def _all(self, kind: str, **known: Any) -> None:
+        for id, pending in list(self.core.state.pending.items()):
+            if pending.kind == kind and id in self.core.state.pending:
+                self.take(EffectDone(at=self.at, effect=id, generation=pending.generation, node=pending.node, **known))
+
+    def _up(self, plain: list[str], named: dict[str, str]) -> None:
+        name, _, step = plain[0].partition(":") if plain else ("", "", "-1")
+        self._all("StartStore", port=29500)
+        self._all("FindCheckpoint", checkpoint=name, checkpoint_step=int(step))
+        self._all("StartGang")
+
+    def _stopped(self, plain: list[str], named: dict[str, str]) -> None:
+        self._all("StopGang")
+
+    def _exit(self, plain: list[str], named: dict[str, str]) -> None:
+        rank, kind = int(plain[0]), ExitKind(plain[1])
+        gang = self.core.state.gang
+        assert gang is not None
+        numbers = {name: int(named[name]) for name in ("code", "signal", "step") if name in named}
+        exit = Exit(
+            rank=rank, pid=100 + rank, kind=kind, because=f"rank {rank} left: {' '.join(plain[1:])}", exception=named.get("exception", ""),
+            message=named.get("message", ""), fingerprint=named.get("print", ""), stopped_by_us="ours" in plain, at_ns=len(self.events), **numbers,
+        )  # fmt: skip
+        assert self.core.state.spec is not None
+        node = gang.nodes[rank // self.core.state.spec.ranks_per_node]
+        self.take(WorkerExited(at=self.at, node=node, generation=int(named.get("generation", gang.generation)), exit=exit))
+
+    def _find(self, plain: list[str], named: dict[str, str]) -> None:
+        kind, rank = plain[0], int(plain[1])
+        finding = Finding(kind=kind, ranks=(rank,), since=self.at - 12.0, because=f"rank {rank} made no progress for 12.0 s")
+        self.take(FindingMade(at=self.at, generation=int(named.get("generation", self._generation())), finding=finding))
+
+    def _generation(self) -> int:
+        return self.core.state.generation
+
+    def _restored(self, plain: list[str], named: dict[str, str]) -> None:
+        self.take(GangRestored(at=self.at, generation=self._generation(), step=int(plain[0]), restore_s=0.5))
+
+    def _progress(self, plain: list[str], named: dict[str, str]) -> None:
+        generation = int(named.get("generation", self._generation()))
+        self.take(ProgressSeen(at=self.at, generation=generation, step=int(plain[0]), save_s=float(named.get("save_s", 0))))
+
+    def _saved(self, plain: list[str], named: dict[str, str]) -> None:
+        self.take(CheckpointSaved(at=self.at, generation=self._generation(), step=int(plain[0])))
+
+    def _stop(self, plain: list[str], named: dict[str, str]) -> None:
+        self.take(StopAsked(at=self.at, because="Ctrl-C", code=130, now="now" in plain))
+
+    def _wait(self, plain: list[str], named: dict[str, str]) -> None:
+        until = self.at + float(plain[0])
+        while (due := self.core.next_deadline()) is not None and due <= until:
+            self.at = max(self.at, due)
+            self.take(Ticked(at=self.at))
+        self.at = until
+
+    def _away(self, plain: list[str], named: dict[str, str]) -> None:
+        self.at += float(plain[0])
+        self.take(Ticked(at=self.at))
+
+    def _tick(self, plain: list[str], named: dict[str, str]) -> None:
+        due = self.core.next_deadline()
+        assert due is not None
+        self.at = max(self.at, due)
+        self.said.append(f"at {self.at - EPOCH:.1f} s")
+        self.take(Ticked(at=self.at))
+
+    def _restart(self, plain: list[str], named: dict[str, str]) -> None:
+        self.core = Core(msgspec.json.decode(msgspec.json.encode(self.core.state), type=State))
+        self.core.check()
+        self.said += [f"again: {pending.kind} g{pending.generation} on {pending.node}" for pending in self.core.state.pending.values()]
+
+    def _story(self, plain: list[str], named: dict[str, str]) -> None:
+        for incident in self.core.state.incidents:
+            self.said.append(f"incident {incident.id}, {incident.phase}, step {incident.step_before} -> {incident.step_after}")
+            self.said += [f"  {line.at - EPOCH:.1f} {line.what}" for line in incident.story]
+            self.said.append("  costs " + (", ".join(f"{bucket} {seconds:.1f}" for bucket, seconds in incident.costs.items()) or "nothing"))
+
+    def _ledger(self, plain: list[str], named: dict[str, str]) -> None:
+        ledger = self.core.state.ledger
+        self.said.append(f"wall {ledger.wall_s:.1f}: " + ", ".join(f"{bucket} {seconds:.1f}" for bucket, seconds in ledger.totals().items()))
+
+    def _nodes(self, plain: list[str], named: dict[str, str]) -> None:
+        self.said.append(", ".join(f"{name} {node.state}" for name, node in sorted(self.core.state.nodes.items())))
+
+
+def describe(effect: Effect) -> str:
+    match effect:
+        case StartStore():
+            return f"StartStore g{effect.generation} on {effect.node}"
+        case FindCheckpoint():
+            return f"FindCheckpoint g{effect.generation}" + (f" but {', '.join(effect.distrusted)}" if effect.distrusted else "")
+        case StartGang():
+            return f"StartGang g{effect.generation} on {effect.node}: ranks {effect.ranks}, store port {effect.store_port}, {effect.because}"
+        case CaptureStacks():
+            return f"CaptureStacks g{effect.generation} on {effect.node}"
+        case StopGang():
+            return f"StopGang g{effect.generation} on {effect.node}, {'graceful' if effect.graceful else 'at once'}, {effect.grace_s:g} s"
+        case EndJob():
+            return f"EndJob {effect.outcome}, code {effect.code}: {effect.because}"

@@ -1,0 +1,48 @@
+"""Silent node: one that is gone is found in time, one that control could not hear is excused."""
+
+from __future__ import annotations
+
+from holdfast.detect.silent_node import Heard, SilentNode
+from holdfast.domain.finding import Finding
+
+
+def _looks(detector: SilentNode, heard: dict[str, Heard], since: float, until: float, every: float = 0.2) -> list[tuple[float, Finding]]:
+    found, now = [], since
+    while now <= until:
+        found += [(now, finding) for finding in detector.look(heard, now)]
+        now += every
+    return found
+
+
+def test_a_node_whose_connection_is_gone_is_lost_within_three_seconds() -> None:
+    found = _looks(SilentNode(), {"n1": Heard(at=100.0, connected=False)}, 100.0, 110.0)
+    assert [finding.node for _, finding in found] == ["n1"]
+    assert 102.5 < found[0][0] <= 103.0
+
+
+def test_a_node_that_says_nothing_over_a_connection_that_stands_has_longer() -> None:
+    found = _looks(SilentNode(), {"n1": Heard(at=100.0, connected=True)}, 100.0, 120.0)
+    assert len(found) == 1
+    assert 110.0 < found[0][0] <= 110.5
+
+
+def test_nobody_is_judged_by_a_look_that_comes_late() -> None:
+    detector = SilentNode()
+    heard = {"n1": Heard(at=100.0, connected=True), "n2": Heard(at=100.0, connected=False)}
+    assert not detector.look(heard, 100.1)
+    assert not detector.look(heard, 500.0)
+    assert not _looks(detector, heard, 500.2, 502.4)
+    assert [finding.node for finding in detector.look(heard, 502.6)] == ["n2"]
+
+
+def test_a_node_that_is_heard_again_can_be_lost_again() -> None:
+    detector = SilentNode()
+    assert len(_looks(detector, {"n1": Heard(at=100.0, connected=False)}, 100.0, 110.0)) == 1
+    assert not _looks(detector, {"n1": Heard(at=110.0, connected=True)}, 110.0, 112.0)
+    assert len(_looks(detector, {"n1": Heard(at=112.0, connected=False)}, 112.0, 120.0)) == 1
+
+
+def test_the_finding_says_since_when() -> None:
+    (_, finding), = _looks(SilentNode(), {"n1": Heard(at=100.0, connected=False)}, 100.0, 110.0)
+    assert finding.since == 100.0
+    assert "n1" in finding.because

@@ -1,0 +1,229 @@
+"""Silent rank: hangs are found in time, and legal pauses are not called hangs. One world of fake looks, a look a second as the agent has it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import pytest
+
+from holdfast.detect.silent_rank import Limits, Look, SilentRank
+from holdfast.domain.finding import Finding
+
+
+@dataclass
+class Machine:
+    """Some ranks and the detector that looks at them once a second."""
+
+    ranks: int = 1
+    now: float = 1000.0
+    detector: SilentRank = field(default_factory=SilentRank)
+    found: list[tuple[float, Finding]] = field(default_factory=list)
+    step: dict[int, int] = field(default_factory=dict)
+    phase: dict[int, tuple[str, float]] = field(default_factory=dict)
+    beat: dict[int, float] = field(default_factory=dict)
+    cpu: dict[int, float] = field(default_factory=dict)
+    state: dict[int, str] = field(default_factory=dict)
+    cpu_share: dict[int, float] = field(default_factory=dict)
+    stack: dict[int, Iterator[str]] = field(default_factory=dict)
+    _next_look: float = 1000.0
+
+    def __post_init__(self) -> None:
+        for rank in range(self.ranks):
+            self.step[rank], self.cpu[rank], self.cpu_share[rank], self.state[rank] = 0, 0.0, 0.9, "S"
+            self.enter("step", rank)
+
+    def enter(self, phase: str, *ranks: int) -> None:
+        for rank in ranks or range(self.ranks):
+            self.phase[rank], self.beat[rank] = (phase, self.now), self.now
+
+    def stepped(self, seconds: float) -> None:
+        """Every rank takes one step of this length."""
+        self.go(seconds)
+        for rank in range(self.ranks):
+            self.step[rank] += 1
+            self.enter("step", rank)
+
+    def go(self, seconds: float) -> None:
+        """Time passes; the detector looks."""
+        until = self.now + seconds
+        while self._next_look <= until:
+            self._pass(self._next_look)
+            suspects = self.detector.suspects()
+            looks = {rank: self._look(rank, rank in suspects) for rank in range(self.ranks)}
+            self.found += [(self.now, finding) for finding in self.detector.look(looks, self.now)]
+            self._next_look += 1.0
+        self._pass(until)
+
+    def _pass(self, at: float) -> None:
+        for rank in range(self.ranks):
+            self.cpu[rank] += self.cpu_share[rank] * (at - self.now)
+        self.now = at
+
+    def _look(self, rank: int, suspected: bool) -> Look:
+        phase, since = self.phase[rank]
+        stack = next(self.stack[rank]) if suspected and rank in self.stack else ""
+        return Look(
+            step=self.step[rank], phase=phase, phase_since=since, beat_at=self.beat[rank], process_state=self.state[rank], cpu_s=self.cpu[rank], stack=stack
+        )
+
+    def idle(self, *ranks: int) -> None:
+        for rank in ranks or range(self.ranks):
+            self.cpu_share[rank] = 0.0
+
+
+def _same() -> Iterator[str]:
+    while True:
+        yield "train.py:spin:12"
+
+
+def _moving() -> Iterator[str]:
+    line = 0
+    while True:
+        line += 1
+        yield f"train.py:work:{line}"
+
+
+def _trained(ranks: int = 1, steps: int = 200, seconds: float = 0.1) -> Machine:
+    machine = Machine(ranks=ranks)
+    for _ in range(steps):
+        machine.stepped(seconds)
+    assert not machine.found
+    return machine
+
+
+@pytest.mark.parametrize("seconds", [0.01, 0.1, 1.0, 8.0, 20.0, 60.0])
+def test_a_sleeping_hang_is_found_within_the_promised_time(seconds: float) -> None:
+    machine = _trained(steps=max(120, int(10 / seconds)), seconds=seconds)
+    machine.idle()
+    machine.go(max(30.0, 3 * seconds))
+    assert [finding.kind for _, finding in machine.found] == ["silent_rank"]
+
+
+def test_a_stopped_process_is_found_within_four_seconds_whatever_its_phase() -> None:
+    for phase in ("step", "eval", "start"):
+        machine = _trained()
+        machine.enter(phase)
+        machine.go(0.5)
+        machine.state[0] = "T"
+        machine.idle()
+        machine.go(4.1)
+        assert [finding.kind for _, finding in machine.found] == ["stopped_rank"], phase
+
+
+def test_a_hang_is_told_once_a_minute_and_anew_after_progress() -> None:
+    machine = _trained()
+    machine.idle()
+    machine.go(60.0)
+    assert len(machine.found) == 1
+    machine.go(40.0)
+    assert len(machine.found) == 2
+    for _ in range(5):
+        machine.stepped(0.1)
+    machine.go(100.0)
+    assert len(machine.found) == 3
+
+
+def test_what_was_learned_can_be_handed_to_the_detector_that_comes_after() -> None:
+    before = _trained()
+    after = Machine(ranks=1)
+    after.detector.learn(before.detector.learned())
+    assert after.detector.limit_s("step") == before.detector.limit_s("step")
+    assert after.detector.limit_s("never seen") == Limits().first_s
+
+
+def test_a_busy_loop_with_a_stack_that_does_not_move_is_a_hang() -> None:
+    machine = _trained()
+    machine.stack[0] = _same()
+    machine.go(30.0)
+    assert [finding.kind for _, finding in machine.found] == ["silent_rank"]
+    assert "stack" in machine.found[0][1].because
+
+
+def test_a_busy_process_whose_stack_moves_is_alive() -> None:
+    machine = _trained()
+    machine.stack[0] = _moving()
+    machine.go(300.0)
+    assert not machine.found
+
+
+def test_busy_data_loader_workers_are_life() -> None:
+    """The worker itself sleeps and its stack cannot be read; the CPU time of its children counts."""
+    machine = _trained()
+    machine.cpu_share[0] = 0.5
+    machine.go(300.0)
+    assert not machine.found
+
+
+def test_a_slow_first_step_is_no_hang() -> None:
+    machine = Machine()
+    machine.idle()
+    machine.go(600.0)
+    assert not machine.found
+
+
+def test_evaluation_and_saving_have_limits_of_their_own() -> None:
+    machine = _trained()
+    for _ in range(6):
+        for phase, seconds in (("eval", 90.0), ("save", 40.0)):
+            machine.enter(phase)
+            machine.cpu_share[0] = 0.0
+            machine.go(seconds)
+            machine.enter("step")
+            machine.cpu_share[0] = 0.9
+            for _ in range(20):
+                machine.stepped(0.1)
+    assert not machine.found
+    machine.enter("eval")
+    machine.idle()
+    machine.go(3 * 91.0)  # The longest one seen, to the look.
+    assert [finding.kind for _, finding in machine.found] == ["silent_rank"]
+
+
+def test_ranks_that_wait_while_one_evaluates_alone_are_not_hung() -> None:
+    machine = _trained(ranks=4)
+    machine.enter("eval", 0)
+    machine.idle(1, 2, 3)
+    machine.go(120.0)
+    assert not machine.found
+
+
+def test_ranks_that_wait_for_one_that_sleeps_in_its_evaluation_are_hung() -> None:
+    machine = _trained(ranks=2)
+    machine.enter("eval", 0)
+    machine.idle()
+    machine.go(30.0)
+    assert [finding.ranks for _, finding in machine.found] == [(1,)]
+
+
+def test_a_gang_that_hangs_together_is_found_and_the_detector_names_each() -> None:
+    machine = _trained(ranks=3)
+    machine.idle()
+    machine.go(30.0)
+    assert sorted(finding.ranks[0] for _, finding in machine.found) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_step_times_with_heavy_tails_raise_no_alarm(seed: int) -> None:
+    """Some steps take thirty times the usual, on a machine whose other core is busy: the process works, or waits for less than its limit."""
+    dice, machine = random.Random(seed), _trained(ranks=2)
+    for rank in range(2):
+        machine.stack[rank] = _moving()
+    for _ in range(400):
+        seconds = 0.1 * dice.lognormvariate(0.0, 1.2)
+        machine.cpu_share[1] = 0.0 if seconds < 5.0 else 0.3
+        machine.stepped(min(seconds, 60.0))
+    assert not machine.found
+
+
+def test_a_rank_that_is_started_anew_is_judged_anew() -> None:
+    machine = _trained()
+    machine.idle()
+    machine.go(30.0)
+    assert len(machine.found) == 1
+    machine.detector.look({}, machine.now)
+    machine.step[0] = 0
+    machine.enter("start")
+    machine.go(100.0)
+    assert len(machine.found) == 1

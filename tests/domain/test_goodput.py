@@ -1,0 +1,82 @@
+"""The ledger: every second in exactly one bucket, whatever happened."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.domain.goodput import Bucket, Ledger
+
+BUCKETS = st.sampled_from(Bucket)
+SECONDS = st.floats(min_value=0.0, max_value=1e4)
+ENTER = st.tuples(st.just("enter"), BUCKETS, SECONDS, SECONDS)  # Bucket, how much later, how far it reaches back.
+MOVE = st.tuples(st.just("move"), BUCKETS, BUCKETS, SECONDS)
+
+
+def _lived(history: list[tuple[object, ...]]) -> tuple[Ledger, float]:
+    ledger, now = Ledger(), 1000.0
+    ledger.enter(Bucket.START, now)
+    for what, *rest in history:
+        if what == "enter":
+            bucket, later, back = rest
+            now += later
+            ledger.run_to(now)
+            ledger.enter(bucket, now - back)
+        else:
+            out_of, into, seconds = rest
+            ledger.move(seconds, out_of=out_of, into=into)
+    return ledger, now
+
+
+@given(st.lists(st.one_of(ENTER, MOVE), max_size=40))
+def test_buckets_add_up_to_wall_time_on_any_history(history: list[tuple[object, ...]]) -> None:
+    ledger, now = _lived(history)
+    assert ledger.wall_s == pytest.approx(now - 1000.0, abs=1e-6)
+    assert sum(ledger.totals().values()) == pytest.approx(ledger.wall_s, abs=1e-5)
+    assert all(seconds >= -1e-6 for seconds in ledger.totals().values())
+    assert 0.0 <= ledger.goodput <= 1.0 + 1e-9
+
+
+@given(st.lists(st.one_of(ENTER, MOVE), max_size=40))
+def test_spans_meet_and_neighbours_differ(history: list[tuple[object, ...]]) -> None:
+    ledger, _ = _lived(history)
+    for before, after in zip(ledger.spans, ledger.spans[1:], strict=False):
+        assert before.until == after.since
+        assert before.bucket is not after.bucket
+
+
+def test_a_fault_noticed_late_takes_its_seconds_from_the_open_span_only() -> None:
+    ledger = Ledger()
+    ledger.enter(Bucket.START, 0.0)
+    ledger.enter(Bucket.PRODUCTIVE, 10.0)
+    ledger.run_to(50.0)
+    ledger.enter(Bucket.DETECT, 5.0)
+    assert ledger.totals() == {Bucket.START: 10.0, Bucket.DETECT: 40.0}
+
+
+def test_a_span_some_seconds_of_which_were_moved_is_not_cut_short() -> None:
+    ledger = Ledger()
+    ledger.enter(Bucket.PRODUCTIVE, 0.0)
+    ledger.run_to(50.0)
+    assert ledger.move(20.0, out_of=Bucket.PRODUCTIVE, into=Bucket.SAVE) == 20.0
+    ledger.enter(Bucket.DETECT, 10.0)
+    assert ledger.totals() == {Bucket.PRODUCTIVE: 30.0, Bucket.SAVE: 20.0}
+
+
+def test_no_more_is_moved_than_there_is() -> None:
+    ledger = Ledger()
+    ledger.enter(Bucket.PRODUCTIVE, 0.0)
+    ledger.run_to(5.0)
+    assert ledger.move(20.0, out_of=Bucket.PRODUCTIVE, into=Bucket.SAVE) == 5.0
+    assert ledger.move(1.0, out_of=Bucket.RESTORE, into=Bucket.SAVE) == 0.0
+    assert ledger.totals() == {Bucket.SAVE: 5.0}
+
+
+def test_time_when_nobody_ran_the_job_does_not_lower_its_goodput() -> None:
+    ledger = Ledger()
+    ledger.enter(Bucket.PRODUCTIVE, 0.0)
+    ledger.enter(Bucket.DOWN, 10.0)
+    ledger.enter(Bucket.PRODUCTIVE, 1000.0)
+    ledger.run_to(1010.0)
+    assert ledger.goodput == 1.0

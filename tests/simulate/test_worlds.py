@@ -1,0 +1,107 @@
+"""The core in made-up worlds. A failure line names its seed: `python -m holdfast.simulate --start SEED --seeds 1 --story` shows all of it."""
+
+from __future__ import annotations
+
+import json
+import random
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.control.journal import Journal
+from holdfast.core import Core
+from holdfast.domain.job import Outcome
+from holdfast.simulate.__main__ import main
+from holdfast.simulate.world import Broken, run
+
+
+def _run(seed: int, **options: object) -> object:
+    try:
+        return run(seed, **options)  # type: ignore[arg-type]
+    except Exception as error:
+        raise AssertionError(f"seed {seed} {options or ''} failed: {error}") from error
+
+
+def test_a_few_hundred_worlds_keep_every_promise() -> None:
+    for seed in range(250):
+        _run(seed)
+
+
+def test_worlds_of_this_day_keep_every_promise(seed: int) -> None:
+    for number in range(seed * 1000, seed * 1000 + 200):
+        _run(number)
+
+
+def test_the_same_seed_is_the_same_story() -> None:
+    for seed in (1, 2, 3, 40, 77):
+        first: list[str] = []
+        second: list[str] = []
+        assert run(seed, lines=first) == run(seed, lines=second)
+        assert first == second
+
+
+def test_a_world_without_faults_finishes_in_its_first_generation() -> None:
+    for seed in range(20):
+        report = run(seed, severity=0.0)
+        assert (report.outcome, report.generations) == (Outcome.FINISHED, 1)
+
+
+@pytest.mark.parametrize("seed", [3, 11, 25])
+def test_control_may_die_at_every_write(seed: int) -> None:
+    """Before and after each of the first writes of a story; what the seed brings besides happens too."""
+    for number in range(1, run(seed).events + 1):
+        _run(seed, crash_before_write=number)
+        _run(seed, crash_after_write=number)
+
+
+def test_the_real_journal_keeps_the_same_promises(tmp_path: Path) -> None:
+    for seed in range(5):
+        report = run(seed, journal=lambda seed=seed: Journal(tmp_path / f"{seed}.db"))  # type: ignore[misc]
+        assert report == run(seed)
+
+
+def test_a_core_that_forgets_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The simulator would notice: here a core that takes a node back while its old ranks live."""
+    monkeypatch.setattr(Core, "_stop_on", lambda *_, **__: None)
+    with pytest.raises(AssertionError):
+        list(map(run, range(50)))
+
+
+def test_a_broken_promise_is_an_assertion_that_names_it() -> None:
+    assert issubclass(Broken, AssertionError)
+
+
+def test_the_command_says_how_it_went_and_how_fast(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--seeds", "5", "--start", "7", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert (said["seeds"], said["failed"], sum(said["outcomes"].values())) == (5, {}, 5)
+    assert main(["--seeds", "2", "--story"]) == 0
+    assert "JobSubmitted" in capsys.readouterr().out
+
+
+def test_the_command_names_the_seeds_that_failed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Core, "_stop_on", lambda *_, **__: None)
+    assert main(["--seeds", "30"]) == 1
+    assert "failed seeds: " in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_many_thousand_worlds_keep_every_promise() -> None:
+    for seed in range(1_000_000, 1_020_000):
+        _run(seed)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(0)
+def test_worlds_from_todays_seed_for_as_long_as_there_is_time(seed: int, soak_seconds: float) -> None:
+    dice, until = random.Random(seed), time.monotonic() + min(soak_seconds, 120.0)
+    with tempfile.TemporaryDirectory(prefix="hf-") as directory:
+        count = 0
+        while time.monotonic() < until:
+            number = dice.randrange(2**40)
+            real = {"journal": lambda number=number: Journal(Path(directory) / f"{number}.db")} if count % 20 == 0 else {}
+            _run(number, **real)
+            count += 1

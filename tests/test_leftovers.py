@@ -1,0 +1,75 @@
+"""The one who looks for leftovers finds them, and does not cry wolf."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import leftovers
+import pytest
+
+pytestmark = pytest.mark.unprivileged
+
+DAEMON = "import os, sys; os.fork() and os._exit(0); os.setsid(); os.fork() and os._exit(0); os.execvp('sleep', ['sleep', '60'])"
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leftovers, "PATIENCE_S", 0.3)
+
+
+def finish(watching: object) -> str:
+    """What the fixture says at its end."""
+    with pytest.raises(AssertionError) as said:
+        next(watching)  # type: ignore[call-overload]
+    return str(said.value)
+
+
+def test_a_child_left_running_is_named_and_ended() -> None:
+    watching = leftovers.watch("probe-child")
+    next(watching)
+    with subprocess.Popen(["sleep", "60"]) as child:
+        assert f"pid {child.pid} " in finish(watching)
+    # The watcher has reaped it, so what remains for the owner is a status nobody can know any more.
+    assert child.returncode is not None
+
+
+def test_a_daemon_that_left_its_family_is_found_by_its_mark() -> None:
+    watching = leftovers.watch("probe-daemon")
+    next(watching)
+    subprocess.run([sys.executable, "-c", DAEMON], check=True, timeout=20)
+    said = finish(watching)
+    assert "sleep 60" in said
+    assert not [process for process in leftovers.all_processes() if process.mark == "probe-daemon" and process.state != "Z"]
+
+
+def test_a_test_that_cleans_up_is_left_alone() -> None:
+    watching = leftovers.watch("probe-clean")
+    next(watching)
+    subprocess.run(["true"], check=True, timeout=20)
+    assert next(watching, "ended") == "ended"
+
+
+def test_shared_memory_left_behind_is_named() -> None:
+    watching = leftovers.watch("probe-memory")
+    next(watching)
+    path = leftovers.SHARED_MEMORY / f"holdfast-probe-{os.getpid()}"
+    path.write_bytes(b"0" * 16)
+    try:
+        assert path.name in finish(watching)
+    finally:
+        path.unlink()
+
+
+def test_a_socket_file_left_behind_is_found(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        previous = os.getcwd()
+        os.chdir(tmp_path)  # A relative name, because a socket's path may not be long.
+        try:
+            listener.bind("s")
+        finally:
+            os.chdir(previous)
+    assert leftovers.sockets_under(tmp_path) == ["s"]

@@ -1,0 +1,211 @@
+"""guard and the loop: what is refused, what is said, and what never reaches the loop."""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import io
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy
+import pytest
+import torch
+from trainer.gang import Gang, run_gang
+
+import holdfast
+from holdfast.checkpoint.disk import Disk, Output
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointMismatch
+from holdfast.checkpoint.found import list_complete, newest_complete, verify
+from holdfast.errors import UserError
+from holdfast.trainer.run import Run
+
+
+@dataclass
+class Best:
+    loss: float = 9.0
+    names: tuple[str, ...] = ()
+
+
+def finish(run: Run, steps: int) -> list[int]:
+    return list(run.steps(steps))
+
+
+def test_everything_plain_survives_and_comes_back_as_it_was(tmp_path: Path) -> None:
+    best, seen, generator = Best(), {}, torch.Generator().manual_seed(3)
+    run = holdfast.guard(best=best, seen=seen, generator=generator, checkpoints=tmp_path)
+    for _ in run.steps(2):
+        best.loss, best.names = 0.5, ("a", "b")
+        seen |= {"array": numpy.arange(6.0).reshape(2, 3), "count": Counter("aab"), "number": numpy.float32(2), "nested": [{"tensor": torch.eye(2)}], 7: None}
+    drawn = torch.rand(3, generator=generator)
+    again, seen_again, generator_again = Best(), {"old": 1}, torch.Generator()
+    run = holdfast.guard(best=again, seen=seen_again, generator=generator_again, checkpoints=tmp_path)
+    assert run.step == 2
+    assert again == best
+    assert seen_again.keys() == seen.keys()
+    assert numpy.array_equal(seen_again["array"], seen["array"])
+    assert seen_again["array"].dtype == numpy.float64
+    assert seen_again["count"] == Counter("aab")
+    assert torch.equal(seen_again["nested"][0]["tensor"], torch.eye(2))
+    assert torch.equal(torch.rand(3, generator=generator_again), drawn)
+    assert finish(run, 2) == []
+
+
+def test_a_piece_whose_state_cannot_be_stored_is_refused_before_training(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="count is a int, and nothing is known about its state"):
+        holdfast.guard(count=3, checkpoints=tmp_path)
+    with pytest.raises(UserError, match=r"state\['open'\] holds a builtins.object, which cannot be stored without pickling"):
+        holdfast.guard(state={"open": object()}, checkpoints=tmp_path)
+    with pytest.raises(UserError, match="save_every=-1"):
+        holdfast.guard(save_every=-1)
+
+
+def test_another_shape_of_model_or_other_names_are_refused_with_both_sides(tmp_path: Path) -> None:
+    finish(holdfast.guard(model=torch.nn.Linear(2, 2), checkpoints=tmp_path), 1)
+    with pytest.raises(CheckpointMismatch, match="holds model, and guard\\(\\) was given model, optimizer"):
+        holdfast.guard(model=torch.nn.Linear(2, 2), optimizer={}, checkpoints=tmp_path)
+    with pytest.raises(CheckpointMismatch, match=r"the saved state of model does not fit this script's Linear: (.|\n)*size mismatch"):
+        holdfast.guard(model=torch.nn.Linear(3, 2), checkpoints=tmp_path)
+
+
+def test_another_world_size_is_refused_with_both_sizes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    finish(holdfast.guard(state={}, checkpoints=tmp_path), 1)
+    newest = newest_complete(tmp_path)
+    assert newest is not None
+    for name, value in {"RANK": "1", "WORLD_SIZE": "4", "HOLDFAST_GENERATION": "2", "HOLDFAST_RESTORE": newest.name}.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(CheckpointMismatch, match="was written by 1 ranks and this run has 4: start it with 1"):
+        holdfast.guard(state={}, checkpoints=tmp_path)
+
+
+def guarded(steps: int) -> None:
+    print(f"did {finish(holdfast.guard(state={}, save_every=1), steps)}")
+
+
+def test_a_damaged_checkpoint_ends_the_worker_with_76_and_an_older_one_can_be_named(tmp_path: Path) -> None:
+    env = {"HOLDFAST_CHECKPOINTS": str(tmp_path / "checkpoints"), "HOLDFAST_GENERATION": "1"}
+    run_gang(tmp_path / "1", guarded, env=env, steps=3)
+    newest, older = list_complete(tmp_path / "checkpoints")[:2]
+    file = newest.path / "rank-00000.pt"
+    damaged = bytearray(file.read_bytes())
+    damaged[100] ^= 4
+    file.write_bytes(damaged)
+    with Gang(tmp_path / "2", guarded, env=env | {"HOLDFAST_GENERATION": "2"}, steps=5) as gang:
+        assert gang.wait() == [76]
+        assert f"{file} is damaged: expected" in gang.log()
+        assert f"Restore {older.name} instead" in gang.log()
+    gang = run_gang(tmp_path / "3", guarded, env=env | {"HOLDFAST_GENERATION": "3", "HOLDFAST_RESTORE": older.name}, steps=5)
+    assert "did [2, 3, 4]" in gang.log()
+    with pytest.raises(CheckpointCorrupt):
+        verify(newest.path)
+
+
+def test_a_run_without_a_directory_trains_and_says_so_once(capfd: pytest.CaptureFixture[str]) -> None:
+    assert finish(holdfast.guard(state={}, save_every=1), 3) == [0, 1, 2]
+    assert capfd.readouterr().err == (
+        "holdfast: no checkpoints will be saved: the script was not started by holdfast run, and guard() was given no checkpoints=.\n"
+    )
+
+
+def test_numbers_that_cannot_be_read_do_not_end_the_loop(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    run = holdfast.guard(checkpoints=tmp_path)
+    for step in run.steps(2):
+        run.report(loss=torch.ones((), requires_grad=True) * step, accuracy=numpy.float32(0.5))
+        run.report(loss="much", grad_norm=torch.ones(3))
+    assert run.numbers == {"loss": 1.0, "accuracy": 0.5}
+    assert capfd.readouterr().err.count("a reported number could not be read") == 1
+
+
+def test_calls_of_steps_add_up_to_epochs_and_a_group_ends_with_its_epoch(tmp_path: Path) -> None:
+    def batches(run: Run, stop_at: int) -> list[tuple[int, bool]]:
+        seen = []
+        for _ in range(3):
+            for batch in run.steps([10, 11, 12, 13, 14], accumulate=2):
+                seen.append((batch, run.boundary))
+                if run.step == stop_at:
+                    return seen
+        return seen
+
+    epoch = [(10, False), (11, True), (12, False), (13, True), (14, True)]
+    assert batches(holdfast.guard(save_every=1, checkpoints=tmp_path / "whole"), -1) == epoch * 3
+    assert batches(holdfast.guard(save_every=1, checkpoints=tmp_path / "broken"), 4) == [*epoch, *epoch[:3]]
+    assert batches(holdfast.guard(save_every=1, checkpoints=tmp_path / "broken"), 6) == [*epoch[2:], epoch[0]]
+    assert batches(holdfast.guard(save_every=1, checkpoints=tmp_path / "broken"), -1) == epoch
+    assert batches(holdfast.guard(save_every=1, checkpoints=tmp_path / "broken"), -1) == []
+
+
+def fill_the_disk(limit_bytes: int) -> None:
+    """Save small, then too much, then small again."""
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    state = {"tensor": torch.zeros(10)}
+    run = holdfast.guard(state=state, save_every=1)
+    for step in run.steps(6):
+        state["tensor"] = torch.zeros(limit_bytes // 2 if step in (2, 3) else 10)
+    print(f"done at {run.step}")
+
+
+def small_files(limit_bytes: int) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit_bytes, limit_bytes))
+    fill_the_disk(limit_bytes)
+
+
+def check_full_disk(tmp_path: Path, checkpoints: Path, gang: Gang, reason: str) -> None:
+    log = gang.log()
+    assert "done at 6" in log
+    assert log.count("could not be saved") == 1
+    assert f"step 3 could not be saved in {checkpoints}: [Errno" in log
+    assert reason in log
+    assert log.count("saving works again: step 5 is durable.") == 1
+    assert [path.name for path in sorted(checkpoints.iterdir())] == ["step-00000002.g1", "step-00000005.g1", "step-00000006.g1"]
+    for found in list_complete(checkpoints):
+        verify(found.path)
+
+
+def test_a_save_that_does_not_fit_costs_neither_the_run_nor_an_older_checkpoint(tmp_path: Path) -> None:
+    checkpoints = tmp_path / "checkpoints"
+    env = {"HOLDFAST_CHECKPOINTS": str(checkpoints), "HOLDFAST_GENERATION": "1"}
+    gang = run_gang(tmp_path / "1", small_files, env=env, limit_bytes=1 << 20)
+    check_full_disk(tmp_path, checkpoints, gang, os.strerror(errno.EFBIG))
+
+
+@pytest.mark.root
+def test_a_full_disk_costs_neither_the_run_nor_an_older_checkpoint(tmp_path: Path) -> None:
+    checkpoints = tmp_path / "checkpoints"
+    checkpoints.mkdir()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(b"tmpfs", str(checkpoints).encode(), b"tmpfs", 0, b"size=1m") != 0:
+        pytest.skip(f"mounting a small disk is not permitted here: {os.strerror(ctypes.get_errno())}")
+    try:
+        env = {"HOLDFAST_CHECKPOINTS": str(checkpoints), "HOLDFAST_GENERATION": "1"}
+        gang = run_gang(tmp_path / "1", fill_the_disk, env=env, limit_bytes=1 << 20)
+        check_full_disk(tmp_path, checkpoints, gang, os.strerror(errno.ENOSPC))
+    finally:
+        assert libc.umount2(str(checkpoints).encode(), 2) == 0
+
+
+def test_a_failed_write_below_torch_is_told_as_what_it_was(tmp_path: Path) -> None:
+    with Output(_FullDisk(), tmp_path / "x") as output:
+        torch.save({"much": torch.zeros(1 << 20)}, output)  # type: ignore[arg-type]
+        with pytest.raises(OSError, match="No space left on device"):
+            output.finish()
+
+
+def test_importing_holdfast_is_quick_and_brings_no_torch() -> None:
+    code = (
+        "import sys, time; t = time.process_time(); import holdfast; s = time.process_time() - t\n"
+        "holdfast.guard, holdfast.Sampler\n"
+        "assert not {'torch', 'numpy', 'msgspec', 'asyncio'} & set(sys.modules); print(s)"
+    )
+    times = [float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout) for _ in range(5)]
+    assert min(times) < 0.05
+
+
+class _FullDisk(Disk):
+    def create(self, path: Path) -> io.RawIOBase:
+        return io.FileIO("/dev/full", "wb")
