@@ -1,9 +1,10 @@
 """Overhead: what training costs more with Holdfast than without it.
 
-Step time: one job, and in it pairs of blocks of the same steps in the same processes. Without: the bare loop, and every process of Holdfast (run,
-control, agent) is stopped with SIGSTOP. With: the loop inside `run.steps` with `run.report`, and all of them at work. Which comes first in a pair is
-drawn by lot. What counts is the upper 95 % bound of the mean of the paired differences. Saving is not in it: it has costs of its own, which
-`holdfast show` itemises.
+Step time: one job, and in it blocks of the same steps in the same processes. Without: the bare loop, and every process of Holdfast (run,
+control, agent) is stopped with SIGSTOP. With: the loop inside `run.steps` with `run.report`, and all of them at work. Blocks are short, a fifth of a second,
+and come in mirrored pairs (without, with, with, without, or the other way round, by lot), so that a machine that grows slower or faster meanwhile does so for
+both. What counts is the upper 95 % bound of the mean of the paired differences, without the tenth at either end, which is other people's work. Saving is not
+in it: it has costs of its own, which `holdfast show` itemises.
 
 And: the time of one beat, and of `import holdfast`.
 """
@@ -28,7 +29,7 @@ from holdfast.domain.beat import BEAT_BYTES
 from holdfast.trainer.beats import Beats, open_beats
 
 STEP_S = 0.0125  # The bar is for steps of 10 ms and more; a little above it, so that no block falls below.
-SETTLE_S = 0.3  # Whoever was stopped may have something to catch up on. Before every block, so that all begin alike.
+SETTLE_S = 0.05  # Whoever was stopped may have something to catch up on. Before every block, so that all begin alike.
 IMPORT = """
 import sys, time
 began = time.perf_counter()
@@ -42,8 +43,8 @@ print(imported - began, time.perf_counter() - began, *({"torch", "numpy", "msgsp
 def main() -> None:
     chosen = arguments(
         __doc__ or "",
-        pairs=(60, 20, "pairs of blocks, for each number of ranks"),
-        steps=(160, 120, "steps in a block"),
+        pairs=(240, 120, "mirrored pairs of blocks, for each number of ranks"),
+        steps=(16, 16, "steps in a block"),
         imports=(15, 7, "fresh interpreters that import holdfast"),
     )
     random.seed(chosen.seed)
@@ -101,7 +102,7 @@ class Blocks:
 
     def _block(self, kind: str) -> StepTime:
         self._tell(kind)
-        answers: list[StepTime] = wait_until(self._answers, within_s=300, what=f"block {self._number} of {self._job.name}", every_s=0.05)
+        answers: list[StepTime] = wait_until(self._answers, within_s=300, what=f"block {self._number} of {self._job.name}", every_s=0.01)
         return StepTime(wall_s=max(one.wall_s for one in answers) / self._steps, cpu_s=sum(one.cpu_s for one in answers) / self._steps)
 
     def _tell(self, kind: str) -> None:
@@ -126,6 +127,16 @@ class Blocks:
             kill(one.pid, signum)
 
 
+def mean_of(one: StepTime, other: StepTime) -> StepTime:
+    return StepTime(wall_s=(one.wall_s + other.wall_s) / 2, cpu_s=(one.cpu_s + other.cpu_s) / 2)
+
+
+def trimmed(values: list[float]) -> list[float]:
+    """Without the tenth at either end."""
+    cut = len(values) // 10
+    return sorted(values)[cut : len(values) - cut]
+
+
 def name_of(process: Process) -> str:
     return next(name for name in ("control", "agent", "cli") if f"holdfast.{name}" in process.command)
 
@@ -137,12 +148,14 @@ def step_time(report: Report, scratch: Path, *, ranks: int, pairs: int, steps: i
         blocks = Blocks(job, steps)
         for number in range(pairs):
             if random.random() < 0.5:
-                without.append(blocks.plain())
-                within.append(blocks.guarded())
+                first, second, third, fourth = blocks.plain(), blocks.guarded(), blocks.guarded(), blocks.plain()
+                without.append(mean_of(first, fourth))
+                within.append(mean_of(second, third))
             else:
-                within.append(blocks.guarded())
-                without.append(blocks.plain())
-            if (number + 1) % 5 == 0:
+                first, second, third, fourth = blocks.guarded(), blocks.plain(), blocks.plain(), blocks.guarded()
+                without.append(mean_of(second, third))
+                within.append(mean_of(first, fourth))
+            if (number + 1) % 20 == 0:
                 say(f"{ranks} ranks, pair {number + 1} of {pairs}: {1e3 * without[-1].wall_s:.2f} ms without, {1e3 * within[-1].wall_s:.2f} ms with")
         blocks.end()
         incidents = len(job.incidents())
@@ -157,13 +170,13 @@ def tell_step_time(report: Report, ranks: int, without: list[StepTime], within: 
     cpu_differences = [100 * (b.cpu_s - a.cpu_s) / a.cpu_s for a, b in zip(without, within, strict=True)]
     report.series(f"{name}: a step without Holdfast", "ms", [1e3 * one.wall_s for one in without])
     report.series(f"{name}: a step with Holdfast", "ms", [1e3 * one.wall_s for one in within])
-    report.series(f"{name}: paired difference", "%", differences, f"mean {statistics.fmean(differences):+.2f} %")
+    report.series(f"{name}: paired difference", "%", differences, f"mean {statistics.fmean(differences):+.2f} %, trimmed {statistics.fmean(trimmed(differences)):+.2f} %")
     report.series(f"{name}: paired difference of the workers' own CPU time", "%", cpu_differences, f"mean {statistics.fmean(cpu_differences):+.2f} %")
     for process, used_s in sorted(blocks.used_s.items()):
         share = 100 * used_s / blocks.watched_s
         report.raw[f"{name}: CPU of {process}, % of a core"] = share
         report.note(f"{name}: {'holdfast run' if process == 'cli' else process} used {share:.2f} % of one core.")
-    report.bar(f"{name}: step time, upper 95 % bound of the mean paired difference", mean_upper_bound(differences), "%", under=1.0)
+    report.bar(f"{name}: step time, upper 95 % bound of the trimmed mean paired difference", mean_upper_bound(trimmed(differences)), "%", under=1.0)
 
 
 # A beat, and the import.
