@@ -170,7 +170,8 @@ def tell_step_time(report: Report, ranks: int, without: list[StepTime], within: 
     cpu_differences = [100 * (b.cpu_s - a.cpu_s) / a.cpu_s for a, b in zip(without, within, strict=True)]
     report.series(f"{name}: a step without Holdfast", "ms", [1e3 * one.wall_s for one in without])
     report.series(f"{name}: a step with Holdfast", "ms", [1e3 * one.wall_s for one in within])
-    report.series(f"{name}: paired difference", "%", differences, f"mean {statistics.fmean(differences):+.2f} %, trimmed {statistics.fmean(trimmed(differences)):+.2f} %")
+    means = f"mean {statistics.fmean(differences):+.2f} %, trimmed {statistics.fmean(trimmed(differences)):+.2f} %"
+    report.series(f"{name}: paired difference", "%", differences, means)
     report.series(f"{name}: paired difference of the workers' own CPU time", "%", cpu_differences, f"mean {statistics.fmean(cpu_differences):+.2f} %")
     for process, used_s in sorted(blocks.used_s.items()):
         share = 100 * used_s / blocks.watched_s
