@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from holdfast.cli.report import Sample
 from holdfast.control.journal import Entry
-from holdfast.core import Core, State
+from holdfast.core import Core
 from holdfast.domain.effect import Effect
 from holdfast.domain.event import (
     CheckpointSaved,
@@ -27,6 +27,7 @@ from holdfast.domain.event import (
 from holdfast.domain.exit import Exit, ExitKind
 from holdfast.domain.finding import Finding
 from holdfast.domain.job import JobSpec, Policy
+from holdfast.domain.state import State
 
 BEGAN = 1_700_000_000.0
 TRACEBACK = (

@@ -14,8 +14,8 @@ from typing import Self
 from harness.processes import Launched, Process, kill, wait_until
 from harness.steps import StepLogs
 from holdfast.control.journal import Entry, Journal, JournalUnusable
-from holdfast.core import State
 from holdfast.domain.incident import Incident
+from holdfast.domain.state import State
 from holdfast.launch.layout import JobDirectory
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"

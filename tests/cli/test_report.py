@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from holdfast.cli import charts
 from holdfast.cli.report import Sample, page, text_report, write_report
-from holdfast.core import State
 from holdfast.domain.goodput import Bucket
+from holdfast.domain.state import State
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 ALL = (histories.calm, histories.stormy, histories.failed, histories.stopped)

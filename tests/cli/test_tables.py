@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
 from holdfast.cli import tables, words
-from holdfast.core import State
 from holdfast.domain.goodput import Bucket
+from holdfast.domain.state import State
 
 
 def text_of(renderable: RenderableType, columns: int = 80) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core import Core, State
+from holdfast.core import Core
 from holdfast.domain.effect import CaptureStacks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
 from holdfast.domain.event import (
     CheckpointSaved,
@@ -39,6 +39,7 @@ from holdfast.domain.event import (
 from holdfast.domain.exit import Exit, ExitKind
 from holdfast.domain.finding import Finding
 from holdfast.domain.job import JobSpec, Policy
+from holdfast.domain.state import State
 
 EPOCH = 1000.0
 

@@ -9,8 +9,9 @@ from core.teller import Teller
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.core import Core, NodeState, State
+from holdfast.core import Core
 from holdfast.domain.effect import StartGang
+from holdfast.domain.state import NodeState, State
 from holdfast.simulate.world import encoded
 
 _ALWAYS = (

@@ -22,8 +22,8 @@ from typing import TypeVar
 
 import holdfast
 from holdfast.cli.job import state_of
-from holdfast.core import State
 from holdfast.domain.incident import Incident
+from holdfast.domain.state import State
 from holdfast.launch.layout import JobDirectory
 from holdfast.wire.frames import BadFrame, connect
 from holdfast.wire.messages import View, Watch

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from holdfast.domain.diagnosis import Cause, Diagnosis
 from holdfast.domain.job import Policy
 from holdfast.domain.plan import Rung
-from holdfast.recover.ladder import Attempt, Fleet, decide
+from holdfast.domain.state import Attempt
+from holdfast.recover.ladder import Fleet, decide
 
 CAUSES = st.sampled_from(Cause)
 DIAGNOSES = st.builds(

@@ -35,9 +35,9 @@ from holdfast.cli.report import Sample, text_report, write_report
 from holdfast.cli.run import exit_code, run_job
 from holdfast.cli.storm import FAULTS, Ground, Storm, Strike, Struck, left_behind
 from holdfast.cli.words import cause_of, count, duration, percent, remedy_of
-from holdfast.core import State
 from holdfast.domain.incident import IncidentPhase
 from holdfast.domain.job import JobSpec, Outcome
+from holdfast.domain.state import State
 from holdfast.errors import UserError
 from holdfast.launch.layout import JobDirectory
 from holdfast.launch.local import LocalCluster

@@ -11,7 +11,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from holdfast.control.journal import Journal
-from holdfast.core import State
+from holdfast.domain.state import State
 from holdfast.errors import UserError
 from holdfast.launch.layout import JobDirectory
 

@@ -29,7 +29,7 @@ from rich.text import Text
 from holdfast.cli.panel import panel_lines
 from holdfast.cli.tables import closing, show_json
 from holdfast.cli.words import bill_of, bill_sentence, cause_of, duration, last_words, one_line, outcome_sentence, percent, percents, remedy_of
-from holdfast.core import State
+from holdfast.domain.state import State
 from holdfast.wire.messages import IncidentView, View
 
 Mode = Literal["terminal", "plain", "json"]

@@ -39,11 +39,11 @@ from holdfast.cli.words import (
     remedy_of,
     steps_again,
 )
-from holdfast.core import State
 from holdfast.domain.diagnosis import Diagnosis
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.incident import Incident, IncidentPhase
 from holdfast.domain.plan import Plan
+from holdfast.domain.state import State
 
 _TABLE_ROWS = 24  # Of a chart's figures; the rest is in the history itself.
 

@@ -11,8 +11,9 @@ from collections.abc import Callable
 
 from holdfast.cli.job import hold, state_of
 from holdfast.cli.live import Live
-from holdfast.core import BROKEN_CODE, State
+from holdfast.core import BROKEN_CODE
 from holdfast.domain.job import JobSpec
+from holdfast.domain.state import State
 from holdfast.launch.layout import JobDirectory
 from holdfast.launch.local import LocalCluster
 from holdfast.wire.frames import BadFrame, Channel, connect

@@ -44,7 +44,6 @@ from holdfast.cli.words import (
     steps_again,
 )
 from holdfast.control.journal import Entry
-from holdfast.core import State
 from holdfast.domain.diagnosis import Diagnosis
 from holdfast.domain.effect import Effect
 from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, JobResumed, JobSubmitted, WorkerExited
@@ -52,6 +51,7 @@ from holdfast.domain.goodput import Bucket
 from holdfast.domain.incident import Incident, IncidentPhase
 from holdfast.domain.job import Outcome
 from holdfast.domain.plan import Plan
+from holdfast.domain.state import State
 
 _BAR_CELLS = 20
 _BILL_CELLS = 42  # What the widest column of the incidents has left on a terminal of 80.

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from holdfast.core import State
 from holdfast.domain.diagnosis import Diagnosis
 from holdfast.domain.exit import Exit
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.incident import Incident
 from holdfast.domain.job import Outcome
+from holdfast.domain.state import State
 
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")

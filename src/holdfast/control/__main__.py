@@ -27,11 +27,11 @@ from holdfast.control.journal import Journal
 from holdfast.control.observer import Observer
 from holdfast.control.samples import Samples
 from holdfast.control.view import view_of
-from holdfast.core import NodeState
 from holdfast.crashpoints import crash_point
 from holdfast.domain.effect import CONTROL, CaptureStacks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
 from holdfast.domain.event import EffectDone, EffectFailed, Event, JobResumed, JobSubmitted, NodeHeard, StopAsked, Ticked
 from holdfast.domain.job import JobSpec
+from holdfast.domain.state import NodeState
 from holdfast.launch.layout import JobDirectory
 from holdfast.launch.lifeline import die_with_parent
 from holdfast.wire.codec import decode_event, encode

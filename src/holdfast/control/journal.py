@@ -17,9 +17,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from holdfast.core import Core, State
+from holdfast.core import Core
 from holdfast.domain.effect import Effect
 from holdfast.domain.event import Event
+from holdfast.domain.state import State
 from holdfast.errors import HoldfastError
 from holdfast.wire.codec import decode_effect, decode_event, encode
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from holdfast.core import State
 from holdfast.detect.silent_node import Heard, SilentNode
 from holdfast.domain.event import CheckpointSaved, Event, FindingMade, GangRestored, NodeSilent, ProgressSeen
 from holdfast.domain.job import JobPhase
+from holdfast.domain.state import State
 from holdfast.wire.messages import Reading, Readings
 
 PROGRESS_EVERY_S = 10.0

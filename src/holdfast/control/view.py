@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from holdfast.control.observer import Observer
-from holdfast.core import State
 from holdfast.domain.incident import Incident
+from holdfast.domain.state import State
 from holdfast.wire.messages import IncidentView, NodeView, View
 
 _INCIDENTS_SHOWN = 50

@@ -13,20 +13,11 @@ from dataclasses import dataclass
 from holdfast.domain.diagnosis import Cause, Diagnosis
 from holdfast.domain.job import Policy
 from holdfast.domain.plan import Plan, Rung
+from holdfast.domain.state import Attempt
 
 # What the program does to itself: it will do it again at the same place.
 _OWN_DOING = (Cause.EXCEPTION, Cause.EXIT_CODE, Cause.CRASH, Cause.OUT_OF_MEMORY)
 _FROM_OUTSIDE = (Cause.KILLED, Cause.HANG, Cause.NODE_LOST, Cause.UNKILLABLE)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
-    """One fault that was answered before, and whether training got further afterwards."""
-
-    cause: str
-    fingerprint: str
-    step: int
-    progressed: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

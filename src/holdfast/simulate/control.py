@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from holdfast.core import Core, NodeState, State
+from holdfast.core import Core
 from holdfast.domain.effect import CONTROL, Effect, EndJob, FindCheckpoint
 from holdfast.domain.event import CheckpointSaved, EffectDone, Event, GangRestored, JobResumed, JobSubmitted, NodeHeard, NodeSilent, ProgressSeen, Ticked
+from holdfast.domain.state import NodeState, State
 from holdfast.simulate.link import Link
 from holdfast.wire.codec import decode_effect, decode_event, encode
 from holdfast.wire.messages import Ack, Told

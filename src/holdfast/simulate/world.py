@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from holdfast.core import State
 from holdfast.domain.effect import StartGang
 from holdfast.domain.job import JobSpec, Outcome, Policy
+from holdfast.domain.state import State
 from holdfast.simulate.clock import Clock
 from holdfast.simulate.control import Crashed, Journal, MemoryJournal, VirtualControl
 from holdfast.simulate.faults import Faults
