@@ -54,17 +54,16 @@ def _copy(path: Path, offset: int) -> int:
 
 def _offset_of_last(path: Path, lines: int) -> int:
     """Where the last lines begin; bounded in memory, however long a line is."""
-    if lines == 0:
-        return path.stat().st_size
-    starts: deque[int] = deque([0], maxlen=lines + 1)
-    position = 0
+    starts: deque[int] = deque(maxlen=lines)
+    position, line_begins = 0, True
     with path.open("rb") as file:
         while data := file.read(_CHUNK_BYTES):
-            at = data.find(b"\n")
-            while at >= 0:
-                starts.append(position + at + 1)
-                at = data.find(b"\n", at + 1)
+            at = 0
+            while at < len(data):
+                if line_begins:
+                    starts.append(position + at)
+                end = data.find(b"\n", at)
+                line_begins = end >= 0
+                at = end + 1 if line_begins else len(data)
             position += len(data)
-    if starts[-1] == position and len(starts) > 1:
-        return starts[0] if len(starts) <= lines else starts[len(starts) - lines - 1]
-    return starts[-lines] if len(starts) >= lines else starts[0]
+    return starts[0] if starts else position
