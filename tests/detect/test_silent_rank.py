@@ -27,6 +27,7 @@ class Machine:
     state: dict[int, str] = field(default_factory=dict)
     cpu_share: dict[int, float] = field(default_factory=dict)
     stack: dict[int, Iterator[str]] = field(default_factory=dict)
+    pid: int = 1
     _next_look: float = 1000.0
 
     def __post_init__(self) -> None:
@@ -65,8 +66,9 @@ class Machine:
         phase, since = self.phase[rank]
         stack = next(self.stack[rank]) if suspected and rank in self.stack else ""
         return Look(
-            step=self.step[rank], phase=phase, phase_since=since, beat_at=self.beat[rank], process_state=self.state[rank], cpu_s=self.cpu[rank], stack=stack
-        )
+            pid=self.pid, step=self.step[rank], phase=phase, phase_since=since, beat_at=self.beat[rank], process_state=self.state[rank],
+            cpu_s=self.cpu[rank], stack=stack,
+        )  # fmt: skip
 
     def idle(self, *ranks: int) -> None:
         for rank in ranks or range(self.ranks):
@@ -215,6 +217,19 @@ def test_step_times_with_heavy_tails_raise_no_alarm(seed: int) -> None:
         machine.cpu_share[1] = 0.0 if seconds < 5.0 else 0.3
         machine.stepped(min(seconds, 60.0))
     assert not machine.found
+
+
+def test_the_gap_between_two_processes_of_a_rank_is_not_taken_for_a_step() -> None:
+    # The new process is there before the next look, so the rank is never seen to be gone.
+    machine = _trained()
+    before = machine.detector.limit_s("step")
+    machine.idle()
+    machine.go(20.0)
+    machine.pid, machine.cpu_share[0] = 2, 0.9
+    machine.enter("start")
+    for _ in range(20):
+        machine.stepped(0.1)
+    assert machine.detector.limit_s("step") == before
 
 
 def test_a_rank_that_is_started_anew_is_judged_anew() -> None:

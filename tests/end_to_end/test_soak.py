@@ -82,7 +82,7 @@ def soak(state: Path, seed: int, *, steps: int, faults: int, seconds: float) -> 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_two_hundred_random_faults_change_no_bit_of_the_weights(state: Path, seed: int) -> None:
-    struck = soak(state, seed, steps=6000, faults=200, seconds=2400.0)
+    struck = soak(state, seed, steps=12000, faults=200, seconds=2400.0)
     assert len(struck) >= 200, f"seed {seed}: the job ended after {len(struck)} faults; give it more steps"
 
 

@@ -111,8 +111,8 @@ class Watch:
         beat = worker.beat
         assert beat is not None
         return Look(
-            step=beat.step, phase=beat.phase, phase_since=beat.phase_since_ns / 1e9, beat_at=beat.at_ns / 1e9, process_state=worker.process_state,
-            cpu_s=worker.cpu_s, stack=self._sample_stack(worker.generation, worker.rank, worker.pid) if suspected else "",
+            pid=worker.pid, step=beat.step, phase=beat.phase, phase_since=beat.phase_since_ns / 1e9, beat_at=beat.at_ns / 1e9,
+            process_state=worker.process_state, cpu_s=worker.cpu_s, stack=self._sample_stack(worker.generation, worker.rank, worker.pid) if suspected else "",
         )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from holdfast.domain.finding import Finding
 class Look:
     """One rank, seen from outside at one moment. Times are seconds on one clock."""
 
+    pid: int  # Another process under the same rank is judged anew, and the gap between the two is nobody's step.
     step: int
     phase: str
     phase_since: float
@@ -48,6 +49,7 @@ class Limits:
 
 @dataclass(slots=True)
 class _Rank:
+    pid: int = 0
     step: int = -1
     phase: str = ""
     phase_since: float = 0.0
@@ -106,10 +108,11 @@ class SilentRank:
         return tuple(sorted(rank for rank, state in self._ranks.items() if state.suspected_at is not None and state.told_at is None))
 
     def _look(self, rank: int, look: Look, now: float) -> Finding | None:
-        if rank not in self._ranks:
+        if rank not in self._ranks or self._ranks[rank].pid != look.pid:
             self._ranks[rank] = _Rank(
-                step=look.step, phase=look.phase, phase_since=look.phase_since, moved_at=now, beat_at=look.beat_at, looked_at=now, cpu_s=look.cpu_s
-            )
+                pid=look.pid, step=look.step, phase=look.phase, phase_since=look.phase_since, moved_at=now, beat_at=look.beat_at, looked_at=now,
+                cpu_s=look.cpu_s,
+            )  # fmt: skip
         state = self._ranks[rank]
         if look.cpu_s - state.cpu_s > self.limits.idle_cpu_share * (now - state.looked_at):
             state.worked_at = now
