@@ -37,7 +37,7 @@ class Look:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     factor: float = 3.0
-    floor_s: float = 10.0  # Steps shorter than a third of this are not judged more tightly.
+    floor_s: float = 20.0  # Steps shorter than a third of this are not judged more tightly: a file server may take that long to answer.
     first_s: float = 1800.0  # For a phase never seen to end: the first step compiles, the first evaluation loads data.
     few_s: float = 60.0  # For one seen to end less often than this:
     known_after: int = 4
@@ -138,13 +138,14 @@ class SilentRank:
         if look.phase != state.phase:
             self._note(state.phase, look.phase_since - state.phase_since)
         elif look.step > state.step:
-            self._note(state.phase, (look.beat_at - state.beat_at) / (look.step - state.step))
+            self._note(state.phase, (look.beat_at - state.beat_at) / (look.step - state.step), times=look.step - state.step)
         state.step, state.phase, state.phase_since, state.beat_at = look.step, look.phase, look.phase_since, look.beat_at
         state.moved_at, state.suspected_at, state.told_at = now, None, None
 
-    def _note(self, phase: str, seconds: float) -> None:
+    def _note(self, phase: str, seconds: float, *, times: int = 1) -> None:
+        """Short steps pass by the dozen between two looks; a few of them are noted, so that a hang after the first seconds is judged by them already."""
         if phase and seconds > 0:
-            self._durations.setdefault(phase, deque(maxlen=self.window)).append(seconds)
+            self._durations.setdefault(phase, deque(maxlen=self.window)).extend([seconds] * min(times, self.limits.known_after))
 
     def _stopped(self, rank: int, state: _Rank, look: Look, now: float) -> Finding | None:
         if state.stopped_at is None or now - state.stopped_at < self.limits.stopped_s or now - state.moved_at < self.limits.stopped_s:
