@@ -232,6 +232,16 @@ def test_the_gap_between_two_processes_of_a_rank_is_not_taken_for_a_step() -> No
     assert machine.detector.limit_s("step") == before
 
 
+def test_a_hang_after_the_first_steps_is_found_although_no_step_was_seen_to_end() -> None:
+    detector, found = SilentRank(), []
+    for second in range(30):
+        look = Look(
+            pid=1, step=10, phase="step", phase_since=1000.0, beat_at=1000.0, process_state="S", cpu_s=5.0, steps=10, started_at=994.0
+        )
+        found += detector.look({0: look}, 1000.5 + second)
+    assert [finding.kind for finding in found] == ["silent_rank"]
+
+
 def test_a_rank_that_is_started_anew_is_judged_anew() -> None:
     machine = _trained()
     machine.idle()

@@ -30,6 +30,7 @@ class _Worker:
     generation: int
     pid: int
     memory: mmap.mmap
+    added_at: float
     beat: Beat | None = None
     cpu_s: float = 0.0
     cpu_share: float = 0.0
@@ -62,7 +63,7 @@ class Watch:
     def add(self, rank: int, generation: int, pid: int) -> None:
         with self.beat_path(generation, rank).open("rb") as file:
             memory = mmap.mmap(file.fileno(), BEAT_BYTES, prot=mmap.PROT_READ)
-        self._workers[rank] = _Worker(rank, generation, pid, memory)
+        self._workers[rank] = _Worker(rank, generation, pid, memory, time.monotonic())
 
     def remove(self, rank: int, generation: int) -> Beat | None:
         """Stop watching a rank; its last beat stays readable after its death."""
@@ -112,7 +113,8 @@ class Watch:
         assert beat is not None
         return Look(
             pid=worker.pid, step=beat.step, phase=beat.phase, phase_since=beat.phase_since_ns / 1e9, beat_at=beat.at_ns / 1e9,
-            process_state=worker.process_state, cpu_s=worker.cpu_s, stack=self._sample_stack(worker.generation, worker.rank, worker.pid) if suspected else "",
+            process_state=worker.process_state, cpu_s=worker.cpu_s, steps=beat.step - beat.step_started, started_at=worker.added_at,
+            stack=self._sample_stack(worker.generation, worker.rank, worker.pid) if suspected else "",
         )  # fmt: skip
 
 

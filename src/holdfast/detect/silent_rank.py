@@ -31,6 +31,8 @@ class Look:
     beat_at: float
     process_state: str  # As in /proc: R, S, D, T, t, Z.
     cpu_s: float  # Of the worker and all its children, so that busy data-loader workers count as life.
+    steps: int = 0  # Finished by this process,
+    started_at: float = 0.0  # since it was started.
     stack: str = ""  # Filled only while the rank is suspected; empty means not sampled.
 
 
@@ -113,6 +115,9 @@ class SilentRank:
                 pid=look.pid, step=look.step, phase=look.phase, phase_since=look.phase_since, moved_at=now, beat_at=look.beat_at, looked_at=now,
                 cpu_s=look.cpu_s,
             )  # fmt: skip
+            if look.steps > 0 and look.phase == "step":
+                # All it did so far, its start included: too long for a step, and a limit all the same, should it never take another.
+                self._note("step", (look.beat_at - look.started_at) / look.steps, times=look.steps)
         state = self._ranks[rank]
         if look.cpu_s - state.cpu_s > self.limits.idle_cpu_share * (now - state.looked_at):
             state.worked_at = now
