@@ -3,8 +3,8 @@
 Step time: one job, and in it blocks of the same steps in the same processes. Without: the bare loop, and every process of Holdfast (run,
 control, agent) is stopped with SIGSTOP. With: the loop inside `run.steps` with `run.report`, and all of them at work. Blocks are short, a fifth of a second,
 and come in mirrored pairs (without, with, with, without, or the other way round, by lot), so that a machine that grows slower or faster meanwhile does so for
-both. What counts is the upper 95 % bound of the mean of the paired differences, without the tenth at either end, which is other people's work. Saving is not
-in it: it has costs of its own, which `holdfast show` itemises.
+both. What counts is the upper 95 % bound of the mean of all paired differences. The mean without the tenth at either end is shown beside it and decides
+nothing. Saving is not in it: it has costs of its own, which `holdfast show` itemises.
 
 And: the time of one beat, and of `import holdfast`.
 """
@@ -170,14 +170,15 @@ def tell_step_time(report: Report, ranks: int, without: list[StepTime], within: 
     cpu_differences = [100 * (b.cpu_s - a.cpu_s) / a.cpu_s for a, b in zip(without, within, strict=True)]
     report.series(f"{name}: a step without Holdfast", "ms", [1e3 * one.wall_s for one in without])
     report.series(f"{name}: a step with Holdfast", "ms", [1e3 * one.wall_s for one in within])
-    means = f"mean {statistics.fmean(differences):+.2f} %, trimmed {statistics.fmean(trimmed(differences)):+.2f} %"
+    middle = trimmed(differences)
+    means = f"mean {statistics.fmean(differences):+.2f} %, trimmed {statistics.fmean(middle):+.2f} % (bound {mean_upper_bound(middle):.2f} %)"
     report.series(f"{name}: paired difference", "%", differences, means)
     report.series(f"{name}: paired difference of the workers' own CPU time", "%", cpu_differences, f"mean {statistics.fmean(cpu_differences):+.2f} %")
     for process, used_s in sorted(blocks.used_s.items()):
         share = 100 * used_s / blocks.watched_s
         report.raw[f"{name}: CPU of {process}, % of a core"] = share
         report.note(f"{name}: {'holdfast run' if process == 'cli' else process} used {share:.2f} % of one core.")
-    report.bar(f"{name}: step time, upper 95 % bound of the trimmed mean paired difference", mean_upper_bound(trimmed(differences)), "%", under=1.0)
+    report.bar(f"{name}: step time, upper 95 % bound of the mean paired difference", mean_upper_bound(differences), "%", under=1.0)
 
 
 # A beat, and the import.

@@ -43,6 +43,8 @@ from holdfast.launch.layout import JobDirectory
 from holdfast.launch.local import LocalCluster
 
 _SEED = 1382  # Of the choices of whom to strike: one that spares no rank, and takes the node on which rank 0 and the store run.
+# Half of what guessing among 256 bytes costs. The first sample is no measure: how far training is by then depends on the machine.
+_LOSS_MAX = 0.5 * math.log(256)
 _LOSSES = 8  # So many samples are averaged at the end, because the loss of a single batch jumps.
 
 
@@ -54,7 +56,6 @@ class _Plan:
     ranks_per_node: int
     options: tuple[str, ...]
     storm: tuple[tuple[str, int], ...]  # Name of a fault, and the step from which on it comes.
-    loss_ratio_max: float  # Of the loss at the end to that of the first sample; a storm that undid training would leave it near 1.
 
     def spec(self, directory: JobDirectory, traps: Path) -> JobSpec:
         options = ("--steps", str(self.steps), *self.options, "--traps", traps.name)
@@ -73,11 +74,10 @@ _WHOLE = _Plan(
         ("worker_killed", 25), ("exception", 55), ("agent_killed", 85), ("worker_stopped", 115), ("control_killed", 145),
         ("node_lost", 175), ("exit_at_start", 205),
     ),
-    loss_ratio_max=0.7,
 )  # fmt: skip
 _QUICK = _Plan(
     steps=150, ranks_per_node=1, options=("--layers", "2", "--width", "64"),
-    storm=(("worker_killed", 30), ("control_killed", 55), ("node_lost", 80)), loss_ratio_max=0.9,
+    storm=(("worker_killed", 30), ("control_killed", 55), ("node_lost", 80)),
 )  # fmt: skip
 
 
@@ -170,8 +170,8 @@ def _check(directory: JobDirectory, plan: _Plan, ended: State, struck: Sequence[
         problems.append(f"the job did not finish: {ended.because}")
     else:
         problems += [f"the job ended before this fault could be struck: {name}" for name, _ in plan.storm[len(struck) :]]
-        if first is None or last is None or last > plan.loss_ratio_max * first:
-            problems.append(f"the loss was {first} at the start and {last} at the end; expected it to fall below {plan.loss_ratio_max} of the first")
+        if first is None or last is None or last > _LOSS_MAX:
+            problems.append(f"the loss was {first} at the start and {last} at the end; expected it to fall below {_LOSS_MAX:.2f}")
     problems += [f"left behind: {one}" for one in left_behind(directory, sorted(ended.nodes))]
     return _Checked(ended=ended, history=history, loss_first=first, loss_last=last, lines=lines, problems=tuple(problems))
 
