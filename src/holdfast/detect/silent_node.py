@@ -23,7 +23,7 @@ class Heard:
 
 @dataclass(slots=True, kw_only=True)
 class SilentNode:
-    closed_s: float = 2.5  # Its connection is gone: a restarted agent is back well before.
+    closed_s: float = 3.5  # Its connection is gone: a restarted agent is back well before, even on a busy machine.
     open_s: float = 10.0  # Its connection stands but nothing comes: stopped, or cut off.
     blind_s: float = 1.5  # A look that comes this late judges nobody.
     _looked_at: float | None = None
