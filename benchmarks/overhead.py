@@ -1,23 +1,27 @@
 """Overhead: what training costs more with Holdfast than without it.
 
 Step time: one job, and in it blocks of the same steps in the same processes. Without: the bare loop, and every process of Holdfast (run,
-control, agent) is stopped with SIGSTOP. With: the loop inside `run.steps` with `run.report`, and all of them at work. Blocks are short, a fifth of a second,
-and come in mirrored pairs (without, with, with, without, or the other way round, by lot), so that a machine that grows slower or faster meanwhile does so for
-both. What counts is the upper 95 % bound of the mean of all paired differences. The mean without the tenth at either end is shown beside it and decides
-nothing. Saving is not in it: it has costs of its own, which `holdfast show` itemises.
+control, agent) is stopped with SIGSTOP. With: the loop inside `run.steps` with `run.report`, and all of them at work; what they could not do while they were
+stopped falls into these blocks too. A CPU changes its speed by a tenth from second to second, so blocks are two steps long and come in mirrored pairs
+(without, with, with, without, or the other way round, by lot): the shorter a block, the more alike what happens to both. On a GPU every step ends
+with a wait for the device, so that nothing of what our lines take can hide behind it.
+
+What counts is the upper 95 % bound of the mean of all paired differences, over the mean step without Holdfast. (A mean of ratios would count noise as overhead:
+the same slow moment weighs more above a fraction than below it.) Saving is not in it: it has costs of its own, which `holdfast show` itemises.
 
 And: the time of one beat, and of `import holdfast`.
 """
 
 from __future__ import annotations
 
-import random
 import signal
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from argparse import Namespace
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,7 +33,7 @@ from holdfast.domain.beat import BEAT_BYTES
 from holdfast.trainer.beats import Beats, open_beats
 
 STEP_S = 0.0125  # The bar is for steps of 10 ms and more; a little above it, so that no block falls below.
-SETTLE_S = 0.05  # Whoever was stopped may have something to catch up on. Before every block, so that all begin alike.
+PROGRESS = 100  # Pairs between two lines of progress.
 IMPORT = """
 import sys, time
 began = time.perf_counter()
@@ -43,142 +47,113 @@ print(imported - began, time.perf_counter() - began, *({"torch", "numpy", "msgsp
 def main() -> None:
     chosen = arguments(
         __doc__ or "",
-        pairs=(240, 120, "mirrored pairs of blocks, for each number of ranks"),
-        steps=(16, 16, "steps in a block"),
+        cpu_pairs=(1500, 500, "mirrored pairs of blocks on the CPU, for each number of ranks"),
+        gpu_pairs=(1500, 500, "mirrored pairs of blocks on the GPU"),
+        steps=(2, 2, "steps in a block"),
         imports=(15, 7, "fresh interpreters that import holdfast"),
     )
-    random.seed(chosen.seed)
     report = Report("Overhead: what training costs more with Holdfast")
     beat(report)
     imports(report, chosen.imports)
+    cases = [Case("cpu", ranks=1, pairs=chosen.cpu_pairs), Case("cpu", ranks=2, pairs=chosen.cpu_pairs)]
+    if Path("/dev/nvidia0").exists():
+        cases.append(Case("cuda", ranks=1, pairs=chosen.gpu_pairs))
+    else:
+        report.note("No NVIDIA GPU is here, so the case on a GPU was left out.")
     with scratch_directory(keep=chosen.keep) as scratch:
-        for ranks in (1, 2):
-            step_time(report, scratch, ranks=ranks, pairs=chosen.pairs, steps=chosen.steps)
+        for case in cases:
+            if case.pairs:
+                step_time(report, scratch, case, chosen)
     report.finish(chosen)
 
 
 # Step time.
 
 
+@dataclass(frozen=True, slots=True)
+class Case:
+    device: str
+    ranks: int
+    pairs: int
+
+    def __str__(self) -> str:
+        return f"{self.ranks} rank{'s' if self.ranks > 1 else ''} on the {'GPU' if self.device == 'cuda' else 'CPU'}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StepTime:
-    wall_s: float  # Of the slowest rank.
-    cpu_s: float  # Of all ranks together.
+class Pair:
+    """Seconds of a step. Wall: of the slowest rank. CPU: of all ranks together."""
+
+    without_wall_s: float
+    with_wall_s: float
+    without_cpu_s: float
+    with_cpu_s: float
 
 
-class Blocks:
-    """A job that runs blocks of steps when told to."""
-
-    def __init__(self, job: Job, steps: int) -> None:
-        self._job, self._steps = job, steps
-        self._number = 0
-        wait_until(lambda: self._answers() is not None, within_s=300, what=f"the ranks of {job.name}; it said:\n{job.last_words()}")
-        self._ours = job.find("holdfast.cli", "run") + job.find("holdfast.control") + job.find("holdfast.agent")
-        self.watched_s = 0.0
-        self.used_s = {name_of(one): 0.0 for one in self._ours}
-
-    def plain(self) -> StepTime:
-        """What a step takes without Holdfast."""
-        self._signal_ours(signal.SIGSTOP)
+def step_time(report: Report, scratch: Path, case: Case, chosen: Namespace) -> None:
+    with Job(scratch, f"blocks-{case.device}-{case.ranks}", "blocks.py", str(STEP_S), case.device, nproc=case.ranks) as job:
+        answers = [job.scratch / f"blocks-{rank}" for rank in range(case.ranks)]
+        wait_until(lambda: all(one.exists() for one in answers), within_s=300, what=f"the ranks of {job.name}; it said:\n{job.last_words()}")
+        ours = job.find("holdfast.cli", "run") + job.find("holdfast.control") + job.find("holdfast.agent")
+        used_s = {name_of(one): -cpu_s(one.pid) for one in ours}
         try:
-            time.sleep(SETTLE_S)
-            return self._block("plain")
+            tell(job.scratch / "go", f"{case.pairs} {chosen.steps} {chosen.seed} {' '.join(str(one.pid) for one in ours)}")
+            for done in range(PROGRESS, case.pairs + 1, PROGRESS):
+                pair = wait_until(lambda wanted=done: nth_pair(answers, wanted, chosen.steps), within_s=300, what=f"pair {done} of {job.name}", every_s=1.0)
+                say(f"{case}, pair {done} of {case.pairs}: {1e3 * pair.without_wall_s:.2f} ms without, {1e3 * pair.with_wall_s:.2f} ms with")
+            wait_until(lambda: nth_pair(answers, case.pairs, chosen.steps), within_s=300, what=f"the last pair of {job.name}")
+            for one in ours:
+                used_s[name_of(one)] += cpu_s(one.pid)
+            (job.scratch / "go").unlink()
         finally:
-            self._signal_ours(signal.SIGCONT)
-
-    def guarded(self) -> StepTime:
-        """What it takes with it."""
-        time.sleep(SETTLE_S)
-        began, used = time.monotonic(), {one.pid: cpu_s(one.pid) for one in self._ours}
-        step = self._block("guarded")
-        self.watched_s += time.monotonic() - began
-        for one in self._ours:
-            self.used_s[name_of(one)] += cpu_s(one.pid) - used[one.pid]
-        return step
-
-    def end(self) -> None:
-        self._tell("end")
-        self._job.process.wait(60)
-
-    def _block(self, kind: str) -> StepTime:
-        self._tell(kind)
-        answers: list[StepTime] = wait_until(self._answers, within_s=300, what=f"block {self._number} of {self._job.name}", every_s=0.01)
-        return StepTime(wall_s=max(one.wall_s for one in answers) / self._steps, cpu_s=sum(one.cpu_s for one in answers) / self._steps)
-
-    def _tell(self, kind: str) -> None:
-        self._number += 1
-        new = self._job.scratch / "go.new"
-        new.write_text(f"{self._number} {kind} {self._steps}")
-        new.replace(self._job.scratch / "go")
-
-    def _answers(self) -> list[StepTime] | None:
-        """What each rank measured for the newest block, once all have."""
-        found = []
-        for rank in range(self._job.world_size):
-            path = self._job.scratch / f"blocks-{rank}"
-            last = path.read_text().splitlines()[-1:] if path.exists() else []
-            if not last or int(last[0].split()[0]) != self._number:
-                return None
-            found.append(StepTime(wall_s=float(last[0].split()[1]), cpu_s=float(last[0].split()[2])))
-        return found
-
-    def _signal_ours(self, signum: signal.Signals) -> None:
-        for one in self._ours:
-            kill(one.pid, signum)
+            for one in ours:
+                kill(one.pid, signal.SIGCONT)
+        job.process.wait(60)
+        pairs = [pair for number in range(case.pairs) if (pair := nth_pair(answers, number + 1, chosen.steps)) is not None]
+        incidents = len(job.incidents())
+    tell_step_time(report, case, pairs, used_s, watched_s=sum(2 * chosen.steps * pair.with_wall_s for pair in pairs))
+    if incidents:
+        report.note(f"{case}: the job had {incidents} incidents, which spoils its figures.")
 
 
-def mean_of(one: StepTime, other: StepTime) -> StepTime:
-    return StepTime(wall_s=(one.wall_s + other.wall_s) / 2, cpu_s=(one.cpu_s + other.cpu_s) / 2)
+def tell(path: Path, text: str) -> None:
+    """Whole or not at all: somebody is waiting for it."""
+    new = path.with_suffix(".new")
+    new.write_text(text)
+    new.replace(path)
 
 
-def trimmed(values: list[float]) -> list[float]:
-    """Without the tenth at either end."""
-    cut = len(values) // 10
-    return sorted(values)[cut : len(values) - cut]
+def nth_pair(answers: Sequence[Path], number: int, steps: int) -> Pair | None:
+    """Of all ranks together, once all have measured it."""
+    lines = [path.read_text().splitlines() for path in answers]
+    if any(len(one) < number for one in lines):
+        return None
+    fields = [one[number - 1].split() for one in lines]
+    walls = [max(float(one[1 + 2 * block]) for one in fields) for block in range(4)]
+    cpus = [sum(float(one[2 + 2 * block]) for one in fields) for block in range(4)]
+    outer, inner = (walls[0] + walls[3], cpus[0] + cpus[3]), (walls[1] + walls[2], cpus[1] + cpus[2])
+    without, within = (outer, inner) if fields[0][0] == "plain" else (inner, outer)
+    each = 2 * steps
+    return Pair(without_wall_s=without[0] / each, with_wall_s=within[0] / each, without_cpu_s=without[1] / each, with_cpu_s=within[1] / each)
 
 
 def name_of(process: Process) -> str:
     return next(name for name in ("control", "agent", "cli") if f"holdfast.{name}" in process.command)
 
 
-def step_time(report: Report, scratch: Path, *, ranks: int, pairs: int, steps: int) -> None:
-    without: list[StepTime] = []
-    within: list[StepTime] = []
-    with Job(scratch, f"blocks-{ranks}", "blocks.py", str(STEP_S), nproc=ranks) as job:
-        blocks = Blocks(job, steps)
-        for number in range(pairs):
-            if random.random() < 0.5:
-                first, second, third, fourth = blocks.plain(), blocks.guarded(), blocks.guarded(), blocks.plain()
-                without.append(mean_of(first, fourth))
-                within.append(mean_of(second, third))
-            else:
-                first, second, third, fourth = blocks.guarded(), blocks.plain(), blocks.plain(), blocks.guarded()
-                without.append(mean_of(second, third))
-                within.append(mean_of(first, fourth))
-            if (number + 1) % 20 == 0:
-                say(f"{ranks} ranks, pair {number + 1} of {pairs}: {1e3 * without[-1].wall_s:.2f} ms without, {1e3 * within[-1].wall_s:.2f} ms with")
-        blocks.end()
-        incidents = len(job.incidents())
-    tell_step_time(report, ranks, without, within, blocks)
-    if incidents:
-        report.note(f"The job with {ranks} ranks had {incidents} incidents, which spoils its figures.")
-
-
-def tell_step_time(report: Report, ranks: int, without: list[StepTime], within: list[StepTime], blocks: Blocks) -> None:
-    name = f"{ranks} rank{'s' if ranks > 1 else ''}"
-    differences = [100 * (b.wall_s - a.wall_s) / a.wall_s for a, b in zip(without, within, strict=True)]
-    cpu_differences = [100 * (b.cpu_s - a.cpu_s) / a.cpu_s for a, b in zip(without, within, strict=True)]
-    report.series(f"{name}: a step without Holdfast", "ms", [1e3 * one.wall_s for one in without])
-    report.series(f"{name}: a step with Holdfast", "ms", [1e3 * one.wall_s for one in within])
-    middle = trimmed(differences)
-    means = f"mean {statistics.fmean(differences):+.2f} %, trimmed {statistics.fmean(middle):+.2f} % (bound {mean_upper_bound(middle):.2f} %)"
-    report.series(f"{name}: paired difference", "%", differences, means)
-    report.series(f"{name}: paired difference of the workers' own CPU time", "%", cpu_differences, f"mean {statistics.fmean(cpu_differences):+.2f} %")
-    for process, used_s in sorted(blocks.used_s.items()):
-        share = 100 * used_s / blocks.watched_s
-        report.raw[f"{name}: CPU of {process}, % of a core"] = share
-        report.note(f"{name}: {'holdfast run' if process == 'cli' else process} used {share:.2f} % of one core.")
-    report.bar(f"{name}: step time, upper 95 % bound of the mean paired difference", mean_upper_bound(differences), "%", under=1.0)
+def tell_step_time(report: Report, case: Case, pairs: list[Pair], used_s: dict[str, float], watched_s: float) -> None:
+    step_s, step_cpu_s = statistics.fmean(one.without_wall_s for one in pairs), statistics.fmean(one.without_cpu_s for one in pairs)
+    differences = [100 * (one.with_wall_s - one.without_wall_s) / step_s for one in pairs]
+    cpu_differences = [100 * (one.with_cpu_s - one.without_cpu_s) / step_cpu_s for one in pairs]
+    report.series(f"{case}: a step without Holdfast", "ms", [1e3 * one.without_wall_s for one in pairs])
+    report.series(f"{case}: a step with Holdfast", "ms", [1e3 * one.with_wall_s for one in pairs])
+    report.series(f"{case}: paired difference", "%", differences, f"mean {statistics.fmean(differences):+.2f} %")
+    report.series(f"{case}: paired difference of the workers' own CPU time", "%", cpu_differences, f"mean {statistics.fmean(cpu_differences):+.2f} %")
+    for process, spent_s in sorted(used_s.items()):
+        share = 100 * spent_s / watched_s
+        report.raw[f"{case}: CPU of {process}, % of a core"] = share
+        report.note(f"{case}: {'holdfast run' if process == 'cli' else process} used {share:.2f} % of one core.")
+    report.bar(f"{case}: step time, upper 95 % bound of the mean paired difference", mean_upper_bound(differences), "%", under=1.0)
 
 
 # A beat, and the import.

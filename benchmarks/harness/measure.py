@@ -89,9 +89,7 @@ class Report:
     def series(self, name: str, unit: str, values: Sequence[float], note: str = "") -> None:
         self.series_list.append(Series(name=name, unit=unit, values=tuple(values), note=note))
 
-    def bar(
-        self, name: str, value: float | None, unit: str, *, under: float = math.inf, at_most: float = math.inf, at_least: float = -math.inf
-    ) -> None:
+    def bar(self, name: str, value: float | None, unit: str, *, under: float = math.inf, at_most: float = math.inf, at_least: float = -math.inf) -> None:
         """Hold a value against one limit; `value` None means that nothing was measured, which misses any."""
         limits = {"under": under, "at most": at_most, "at least": at_least}
         said = ", ".join(f"{word} {limit:g}" for word, limit in limits.items() if math.isfinite(limit))

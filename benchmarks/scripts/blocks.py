@@ -1,11 +1,13 @@
-"""Blocks of steps on demand: `plain`, the bare loop, or `guarded`, the same steps inside Holdfast's lines. One process group, one model for both.
+"""Mirrored pairs of blocks: `plain`, the bare loop with Holdfast's processes stopped, and `guarded`, the same steps inside its lines with all of them at work.
 
-The benchmark writes `NUMBER KIND STEPS` into the file `go`; every rank runs that block and appends `NUMBER SECONDS CPU-SECONDS` to a file of
-its own.
+One process group, one model for both. The benchmark writes `PAIRS STEPS SEED PID...` into the file `go`. Every rank appends one line per pair to a
+file of its own: which kind came first, then wall and CPU seconds of the four blocks in order.
 """
 
 import math
 import os
+import random
+import signal
 import sys
 import time
 
@@ -15,17 +17,24 @@ from torch.nn.parallel import DistributedDataParallel
 
 import holdfast
 
-scratch, step_s = sys.argv[1], float(sys.argv[2])
+scratch, step_s, device = sys.argv[1], float(sys.argv[2]), sys.argv[3]
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
-dist.init_process_group("gloo")
+dist.init_process_group("nccl" if device == "cuda" else "gloo")
 rank = dist.get_rank()
-model = DistributedDataParallel(torch.nn.Linear(256, 256))
+width, batch = (4096, 1024) if device == "cuda" else (256, 64)
+model = DistributedDataParallel(torch.nn.Linear(width, width).to(device))
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
 run = holdfast.guard(model=model, optimizer=optimizer, save_every=0)
 steps = run.steps(10**9)
-x = torch.randn(64, 256)
+x = torch.randn(batch, width, device=device)
+
+
+def finish() -> None:
+    """Wait for the device: a loop that ran ahead of it would hide what our lines take."""
+    if device == "cuda":
+        torch.cuda.synchronize()
 
 
 def train(repeats: int) -> torch.Tensor:
@@ -35,6 +44,7 @@ def train(repeats: int) -> torch.Tensor:
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()
+    finish()
     return loss
 
 
@@ -50,35 +60,50 @@ def guarded(count: int) -> None:
 
 
 def repeats_for(seconds: float) -> int:
-    """How much work makes a step of at least so long; the same on every rank. By CPU time, since a busy machine would make it too little."""
-    dist.barrier()
-    began = time.process_time()
-    for _ in range(3000):
-        model.module(x)
-    needed = torch.tensor(float(math.ceil(3000 * seconds / (time.process_time() - began))))
+    """How much work makes a step of at least so long; the same on every rank. By CPU time where it can be, since a busy machine would make it too little."""
+    clock = time.perf_counter if device == "cuda" else time.process_time
+    for _ in range(2):  # The first time warms up.
+        dist.barrier()
+        finish()
+        began = clock()
+        for _ in range(1000):
+            model.module(x)
+        finish()
+        took = clock() - began
+    needed = torch.tensor(float(math.ceil(1000 * seconds / took)), device=device)
     dist.all_reduce(needed, dist.ReduceOp.MAX)
     return int(needed)
+
+
+def signal_ours(signum: int) -> None:
+    """Rank 0 for all; nobody goes on before it is done."""
+    if rank == 0:
+        for pid in ours:
+            os.kill(pid, signum)
+    dist.barrier()
+    finish()
+
+
+def block(kind: str) -> tuple[float, float]:
+    signal_ours(signal.SIGSTOP if kind == "plain" else signal.SIGCONT)
+    began, cpu_began = time.perf_counter(), time.process_time()
+    {"plain": plain, "guarded": guarded}[kind](count)
+    return time.perf_counter() - began, time.process_time() - cpu_began
 
 
 repeats = repeats_for(step_s)
 guarded(5)
 out = os.open(os.path.join(scratch, f"blocks-{rank}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-os.write(out, b"0 0.0 0.0\n")
-done = 0
-while True:
-    try:
-        with open(os.path.join(scratch, "go")) as file:
-            number, kind, count = file.read().split()
-    except FileNotFoundError:
-        number = "0"
-    if int(number) == done:
-        time.sleep(0.005)
-        continue
-    done = int(number)
-    if kind == "end":
-        break
-    dist.barrier()
-    began, cpu_began = time.perf_counter(), time.process_time()
-    {"plain": plain, "guarded": guarded}[kind](int(count))
-    os.write(out, f"{done} {time.perf_counter() - began} {time.process_time() - cpu_began}\n".encode())
+while not os.path.exists(os.path.join(scratch, "go")):
+    time.sleep(0.01)
+with open(os.path.join(scratch, "go")) as file:
+    pairs, count, seed, *ours = map(int, file.read().split())
+lots = random.Random(seed)  # The same on every rank.
+for _ in range(pairs):
+    order = lots.choice((("plain", "guarded", "guarded", "plain"), ("guarded", "plain", "plain", "guarded")))
+    times = [block(kind) for kind in order]
+    os.write(out, f"{order[0]} {' '.join(f'{wall} {cpu}' for wall, cpu in times)}\n".encode())
+signal_ours(signal.SIGCONT)
+while os.path.exists(os.path.join(scratch, "go")):  # The processes are still to be asked what they used.
+    time.sleep(0.01)
 dist.destroy_process_group()

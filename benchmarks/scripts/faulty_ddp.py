@@ -1,7 +1,7 @@
 """Training that breaks on demand: the file `do-RANK` in the scratch directory says how, and what has begun is written to `began`.
 
-    sleep     waits for ever for something that does not come
-    spin      computes for ever and holds the GIL: no other thread of the process runs again
+sleep     waits for ever for something that does not come
+spin      computes for ever and holds the GIL: no other thread of the process runs again
 """
 
 import itertools
