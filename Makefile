@@ -25,7 +25,7 @@ SUITABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help venv demo test test-all test-unprivileged soak bench lint clean
+.PHONY: help venv packages demo test test-all test-unprivileged soak bench lint clean
 
 help:  ## Show this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1	/p' $(firstword $(MAKEFILE_LIST)) | while IFS='	' read -r name text; do printf '  make %-18s %s\n' "$$name" "$$text"; done
@@ -59,13 +59,17 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@; \
 	echo "holdfast: $(VENV) is ready"
 
+# What the tests need and Python's index does not have. Without it the tests that need it are skipped, counted and named.
+packages:  ## Where root runs this on Debian: what the tests need beside Python's packages
+	@command -v ip >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install -qq -y iproute2; } || true
+
 demo: venv  ## Train through a storm of real faults and read the report (under 3 minutes)
 	@$(VENV)/bin/holdfast demo $(ARGS)
 
-test: lint test-unprivileged  ## Lint, then all but the slow tests, ending with a slice of the soak (under 15 minutes)
+test: lint packages test-unprivileged  ## Lint, then all but the slow tests, ending with a slice of the soak (under 15 minutes)
 	@$(PY) -m pytest -m "not slow" --soak-seconds $(SOAK_SECONDS) $(ARGS)
 
-test-all: lint test-unprivileged  ## Everything, with full counts (long)
+test-all: lint packages test-unprivileged  ## Everything, with full counts (long)
 	@$(PY) -m pytest -m "" $(ARGS)
 
 test-unprivileged: venv  ## The tests that must pass for any user, under another uid when root

@@ -23,6 +23,7 @@ PUBLIC = ["Sampler", "__version__", "guard"]
 LIGHT = {"msgspec", "numpy", "nvidia-ml-py", "psutil", "rich", "sqlalchemy", "typer", "xxhash"}
 HEAVY = {"msgspec", "numpy", "psutil", "rich", "torch", "typer"}
 IMPORT_MS_MAX = 50.0
+DEFAULT_INSTALL_BYTES_MAX = 120 * 1000 * 1000
 
 # What would tell where this was made, or work only there. The words are put together here so that this file does not find itself.
 TRACES = {
@@ -77,6 +78,23 @@ def test_importing_holdfast_is_quick() -> None:
 def test_the_default_install_stays_light() -> None:
     names = {re.split(r"[\s<>=!~\[;]", requirement, maxsplit=1)[0].lower() for requirement in PROJECT["dependencies"]}
     assert names <= LIGHT
+
+
+@pytest.mark.slow
+def test_the_default_install_is_small_and_works_by_itself(tmp_path: Path) -> None:
+    venv = tmp_path / "venv"
+    subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True, timeout=120)
+    packages = next((venv / "lib").glob("python*/site-packages"))
+    before = size_bytes(packages)
+    pip = [str(venv / "bin/python"), "-m", "pip", "install", "--quiet", "--no-compile", "-c", str(ROOT / "constraints.txt"), str(ROOT)]
+    subprocess.run(pip, check=True, timeout=600)
+    assert size_bytes(packages) - before < DEFAULT_INSTALL_BYTES_MAX
+    said = subprocess.run([str(venv / "bin/holdfast"), "version"], check=True, capture_output=True, text=True, timeout=60, cwd=tmp_path).stdout
+    assert PROJECT["version"] in said
+
+
+def size_bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
 def test_what_is_imported_is_declared_and_what_is_declared_is_imported() -> None:

@@ -94,6 +94,7 @@ def test_killing_holdfast_run_leaves_nothing_behind_and_resume_goes_on(state: Pa
         os.kill(job.process.pid, signal.SIGKILL)
         job.process.wait(10.0)
         eventually(lambda: not any(map(is_alive, everyone)), what="the end of control, agents, warm parents and workers")
+    assert not job.directory.control_socket.exists()
     reached = max(int(path.name.split("-")[1]) for path in job.kept.glob("save-*-0"))
     with Job(state, verb="resume") as again:
         again.finished()

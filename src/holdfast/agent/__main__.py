@@ -33,9 +33,10 @@ from holdfast.domain.beat import Beat
 from holdfast.domain.effect import CaptureStacks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
 from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, WorkerExited
 from holdfast.domain.exit import Exit, ExitKind
-from holdfast.domain.node import NodeSpec
+from holdfast.domain.node import NO_FD, NodeSpec
 from holdfast.errors import HoldfastError
 from holdfast.launch.lifeline import adopt_orphans, die_with_parent
+from holdfast.launch.namespaces import hide, join_network
 from holdfast.wire.codec import decode_effect, encode
 from holdfast.wire.frames import BadFrame, Channel, connect
 from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Leave, Output, Readings
@@ -242,8 +243,9 @@ class Agent:
     def _worker_env(self, effect: StartGang, rank: int, local_rank: int) -> dict[str, str]:
         """What torchrun sets, and ours."""
         spec, local = self._spec, len(effect.ranks)
+        interface = {"GLOO_SOCKET_IFNAME": spec.interface, "NCCL_SOCKET_IFNAME": spec.interface} if spec.interface else {}
         return {
-            **effect.env,
+            **effect.env, **interface,
             "RANK": str(rank), "LOCAL_RANK": str(local_rank), "GROUP_RANK": str(effect.node_rank), "ROLE_RANK": str(rank), "ROLE_NAME": "default",
             "WORLD_SIZE": str(effect.world_size), "LOCAL_WORLD_SIZE": str(local), "GROUP_WORLD_SIZE": str(effect.nodes),
             "ROLE_WORLD_SIZE": str(effect.world_size), "MASTER_ADDR": effect.store_host, "MASTER_PORT": str(effect.store_port),
@@ -252,7 +254,7 @@ class Agent:
             "TORCHELASTIC_ERROR_FILE": str(self._state / f"error-{effect.generation}-{rank}.json"),
             "HOLDFAST_JOB": spec.job.job, "HOLDFAST_NODE": spec.mark, "HOLDFAST_GENERATION": str(effect.generation),
             "HOLDFAST_BEATS": str(self._watch.beat_path(effect.generation, rank)), "HOLDFAST_CHECKPOINTS": spec.checkpoints,
-            "HOLDFAST_RESTORE": effect.restore, "HOLDFAST_STOP_GRACE_S": str(spec.job.policy.stop_grace_s), "HOLDFAST_SCRATCH": spec.scratch,
+            "HOLDFAST_RESTORE": effect.restore, "HOLDFAST_SCRATCH": spec.scratch,
         }  # fmt: skip
 
     # The warm parent.
@@ -430,6 +432,9 @@ def main() -> None:
     spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=NodeSpec)
     die_with_parent(int(sys.argv[2]))
     adopt_orphans()
+    hide(spec.hidden)  # Where that is not permitted the paths stay visible, and nobody looks.
+    if spec.network_fd != NO_FD:
+        join_network(spec.network_fd)
     try:
         asyncio.run(_main(spec))
     except ParentGone as error:

@@ -75,6 +75,11 @@ class Control:
         self._directory.control_socket.unlink(missing_ok=True)
         self._journal.close()
 
+    def abandon(self) -> None:
+        """Leave at once: whoever launched us is dead, or has no more need of us. All that was accepted is in the journal."""
+        self._directory.control_socket.unlink(missing_ok=True)
+        raise SystemExit(128 + signal.SIGTERM)
+
     def _begin(self) -> None:
         """A new job, the same one again, or a control that was killed and goes on."""
         spec = msgspec.json.decode(self._directory.spec.read_bytes(), type=JobSpec)
@@ -252,6 +257,7 @@ async def _main(directory: JobDirectory) -> None:
     control = Control(directory)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, lambda: None)  # Ctrl-C is for whoever launched us.
+    loop.add_signal_handler(signal.SIGTERM, control.abandon)
     await control.run()
 
 

@@ -53,6 +53,7 @@ class JobSpec:
     nodes: int = 1
     spares: int = 0
     ranks_per_node: int = 1
+    own_network: bool = False  # Each local node in a network namespace of its own.
     warm: bool = True
     preimport: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 from holdfast.domain.job import JobSpec
 
+NO_FD = -1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
-    """Everything here is either the node's own or reached through the message layer; nothing is another node's path."""
+    """Everything here but `hidden` is either the node's own or reached through the message layer."""
 
     node: str
     host: str  # The address other nodes reach this one at.
@@ -21,6 +23,9 @@ class NodeSpec:
     checkpoints: str  # Outlives the node.
     interpreter: str
     job: JobSpec
+    hidden: tuple[str, ...] = ()  # Paths of other nodes on the same machine, put out of reach where that is permitted.
+    interface: str = ""  # The network interface that leads to the other nodes, where it has to be said.
+    network_fd: int = NO_FD  # Held open for the agent: its network namespace, if it has one of its own.
     orphan_grace_s: float = 30.0
     beat_every_s: float = 0.2
     probe_every_s: float = 1.0

@@ -19,10 +19,11 @@ from pathlib import Path
 import msgspec
 
 from holdfast.domain.job import JobSpec
-from holdfast.domain.node import NodeSpec
+from holdfast.domain.node import NO_FD, NodeSpec
 from holdfast.errors import HoldfastError
 from holdfast.launch.layout import JobDirectory
 from holdfast.launch.lifeline import adopt_orphans, reap_orphans
+from holdfast.launch.namespaces import INTERFACE, Network, address
 
 LOOPBACK = "127.0.0.1"
 _RESTARTS_IN_A_ROW = 5  # Of control or one agent, each within a few seconds of its start: then it is not chance.
@@ -43,10 +44,13 @@ class LocalCluster:
         self._interpreter = interpreter
         self._keepers: list[asyncio.Task[None]] = []
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._network: Network | None = None
         self._leaving = False
 
     async def __aenter__(self) -> LocalCluster:
         adopt_orphans()
+        if self._spec.own_network:
+            self._network = Network(self.node_names())
         self._lay_out()
         self._control = asyncio.create_task(self._keep("control", ["holdfast.control", str(self._directory.path)]))
         for node in self.node_names():
@@ -88,17 +92,20 @@ class LocalCluster:
         shutil.rmtree(directory.nodes, ignore_errors=True)
         self._sweep_shared_memory()
         directory.spec.write_bytes(msgspec.json.encode(self._spec))
-        for node in self.node_names():
+        for number, node in enumerate(self.node_names()):
             for path in (directory.node_state(node), directory.node_scratch(node), directory.node_shared_memory(node)):
                 path.mkdir(parents=True, mode=0o700)
-            directory.node_spec(node).write_bytes(msgspec.json.encode(self._node_spec(node)))
+            directory.node_spec(node).write_bytes(msgspec.json.encode(self._node_spec(number, node)))
 
-    def _node_spec(self, node: str) -> NodeSpec:
-        directory = self._directory
+    def _node_spec(self, number: int, node: str) -> NodeSpec:
+        directory, network = self._directory, self._network
+        others = [other for other in self.node_names() if other != node]
         return NodeSpec(
-            node=node, host=LOOPBACK, control=str(directory.control_socket), state=str(directory.node_state(node)), scratch=str(directory.node_scratch(node)),
-            shared_memory=str(directory.node_shared_memory(node)), logs=str(directory.logs), checkpoints=str(directory.checkpoints),
-            interpreter=self._interpreter, job=self._spec,
+            node=node, host=address(number) if network else LOOPBACK, control=str(directory.control_socket), state=str(directory.node_state(node)),
+            scratch=str(directory.node_scratch(node)), shared_memory=str(directory.node_shared_memory(node)), logs=str(directory.logs),
+            checkpoints=str(directory.checkpoints), interpreter=self._interpreter, job=self._spec,
+            hidden=tuple(str(path) for other in others for path in (directory.nodes / other, directory.node_shared_memory(other))),
+            interface=INTERFACE if network else "", network_fd=network.fd(node) if network else NO_FD,
         )  # fmt: skip
 
     async def _keep(self, name: str, command: list[str]) -> None:
@@ -108,8 +115,9 @@ class LocalCluster:
             started = time.monotonic()
             with (self._directory.logs / f"{name}.log").open("ab") as log:
                 process = self._processes[name] = subprocess.Popen(
-                    [sys.executable, "-m", *command, str(os.getpid())], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
-                )
+                    [sys.executable, "-m", *command, str(os.getpid())], stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+                    pass_fds=self._network.held_by(name) if self._network and name != "control" else [],
+                )  # fmt: skip
             code = await _exit_code(process)
             if code == 0 or self._leaving or not self._stands(name):
                 return
@@ -140,6 +148,8 @@ class LocalCluster:
         shutil.rmtree(self._directory.nodes, ignore_errors=True)
         self._directory.control_socket.unlink(missing_ok=True)
         self._sweep_shared_memory()
+        if self._network is not None:
+            self._network.close()
         reap_orphans()
 
     def _sweep_shared_memory(self) -> None:
@@ -160,4 +170,3 @@ async def _exit_code(process: subprocess.Popen[bytes]) -> int:
             loop.remove_reader(fd)
             os.close(fd)
     return process.wait()
-

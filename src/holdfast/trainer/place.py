@@ -22,7 +22,6 @@ class Place:
     beats: Path | None = None
     checkpoints: Path | None = None
     restore: str | None = None  # Empty: start fresh. None: nobody chose, take the newest complete one.
-    stop_grace_s: float = 30.0
 
     @property
     def plugged(self) -> bool:
@@ -51,7 +50,6 @@ def _from_environment(environment: Mapping[str, str]) -> Place:
         beats=Path(beats) if beats else None,
         checkpoints=Path(checkpoints) if checkpoints else None,
         restore=environment.get("HOLDFAST_RESTORE"),
-        stop_grace_s=_seconds(environment, "HOLDFAST_STOP_GRACE_S", 30.0),
     )
 
 
@@ -61,11 +59,3 @@ def _whole(environment: Mapping[str, str], name: str, default: int) -> int:
         return default if text is None else int(text)
     except ValueError:
         raise UserError(f"the environment variable {name} is {text!r}: expected a whole number. Unset it, or start the script with holdfast run.") from None
-
-
-def _seconds(environment: Mapping[str, str], name: str, default: float) -> float:
-    text = environment.get(name)
-    try:
-        return default if text is None else float(text)
-    except ValueError:
-        raise UserError(f"the environment variable {name} is {text!r}: expected seconds. Unset it, or start the script with holdfast run.") from None
