@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import leftovers
@@ -41,6 +42,9 @@ def test_a_daemon_that_left_its_family_is_found_by_its_mark() -> None:
     watching = leftovers.watch("probe-daemon")
     next(watching)
     subprocess.run([sys.executable, "-c", DAEMON], check=True, timeout=20)
+    deadline = time.monotonic() + 20.0
+    while not [process for process in leftovers.all_processes() if process.mark == "probe-daemon" and "sleep" in process.command]:
+        assert time.monotonic() < deadline, "the daemon did not start"  # In the middle of an exec a process has no environment to be known by.
     said = finish(watching)
     assert "sleep 60" in said
     assert not [process for process in leftovers.all_processes() if process.mark == "probe-daemon" and process.state != "Z"]
