@@ -58,7 +58,7 @@ class Core:
         state = self.state
         if isinstance(event, JobResumed):
             state.ledger.enter(Bucket.DOWN, state.at)  # Nobody ran the job since the last event.
-        self._excuse_absence(event.at)
+        self._excuse_absence(event)
         state.at = max(state.at, event.at)
         state.ledger.run_to(state.at)
         self._out = []
@@ -71,12 +71,13 @@ class Core:
         times = [*self.state.deadlines.values(), *(pending.deadline for pending in self.state.pending.values())]
         return min(times, default=None) if self.state.outcome is None else None
 
-    def _excuse_absence(self, at: float) -> None:
-        """Control itself was away when a deadline came. Nobody could be heard meanwhile, so the time it was away counts against nobody."""
+    def _excuse_absence(self, event: Event) -> None:
+        """Control itself was away, or slept through a deadline. Nobody could be heard meanwhile, so the time it was away counts against nobody."""
         state, due = self.state, self.next_deadline()
-        if due is None or at - due <= AWAY_S:
+        back = isinstance(event, Ticked) and event.away
+        if due is None or (event.at - due <= AWAY_S and not back):
             return
-        away_s = at - state.at
+        away_s = max(0.0, event.at - state.at)
         state.deadlines = {name: deadline + away_s for name, deadline in state.deadlines.items()}
         state.pending = {id: replace(pending, deadline=pending.deadline + away_s) for id, pending in state.pending.items()}
 

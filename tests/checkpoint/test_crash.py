@@ -1,139 +1,491 @@
-"""A crash at any moment of a save leaves the checkpoint before it or the one after it, complete and verified."""
+"""A crash at any moment leaves every checkpoint that was complete, whole, and nothing that cannot be cleared away; and so does a power cut."""
 
 from __future__ import annotations
 
 import os
+import shutil
+import traceback
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from functools import cache, partial
+from itertools import count, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
-from checkpoint.disks import RANKS, PowerCut, WatchedDisk, dying_disk, save_step
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from checkpoint.disks import (
+    RANKS,
+    FileLayer,
+    Operation,
+    QuickDisk,
+    Recorder,
+    Tree,
+    counting_disk,
+    dying_disk,
+    garbage,
+    key_of,
+    put_on_disk,
+    save_step,
+    sync_sites,
+)
 
+from holdfast.checkpoint import chunks, found
+from holdfast.checkpoint.commit import Shard, mark_failed
 from holdfast.checkpoint.disk import Disk
-from holdfast.checkpoint.found import list_complete, newest_complete, verify
-from holdfast.checkpoint.remove import sweep_torn
+from holdfast.checkpoint.errors import CheckpointCorrupt
+from holdfast.checkpoint.found import list_complete, list_directories, newest_complete, verify
+from holdfast.checkpoint.layout import CHUNKS, RETIRED, decode_manifest, directory_name, parse_directory_name, receipt_file
+from holdfast.checkpoint.remove import Retention, prune, remove_checkpoint, sweep_failed, sweep_torn
 
 
-def save_all(disk: Disk, checkpoints: Path, step: int) -> None:
+@pytest.fixture(autouse=True, scope="module")
+def read_quickly() -> Iterator[None]:
+    """Thousands of tiny checkpoints are looked at here; starting threads and reading the same manifests again would be most of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(chunks, "_READERS", 1)
+        patch.setattr(found, "decode_manifest", cache(decode_manifest))
+        yield
+
+
+def save_all(disk: Disk, checkpoints: Path, step: int, **how: Any) -> None:
     for rank in range(RANKS):
-        save_step(disk, checkpoints, step, rank)
+        save_step(disk, checkpoints, step, rank, **how)
 
 
-def die_at(operations: int, checkpoints: Path) -> bool:
-    """Save step 20 in a process that dies before that many operations are done; whether it died."""
+def verify_all(checkpoints: Path) -> list[str]:
+    """The names of all complete checkpoints, newest first, every byte of which was read."""
+    complete = list_complete(checkpoints)
+    for one in complete:
+        verify(one.path)
+    return [one.name for one in complete]
+
+
+def start_again(checkpoints: Path) -> None:
+    """What happens next, and what must come of it: restore, sweep, save, prune; and at the start after that everything left over is gone."""
+    names = [parse_directory_name(path.name) or (0, 0) for path in list_directories(checkpoints)]
+    generation, step = 1 + max((one for _, one in names), default=0), 10 + max((one for one, _ in names), default=0)
+    newest = newest_complete(checkpoints)
+    if newest is not None:
+        sweep_torn(QuickDisk(), checkpoints, generation=generation, restored_step=newest.step)
+        assert newest.name in verify_all(checkpoints)
+    save_all(QuickDisk(), checkpoints, step, generation=generation, retention=Retention(last=2, restored=newest.age_key if newest else None))
+    sweep_torn(QuickDisk(), checkpoints, generation=generation + 1, restored_step=step)
+    assert verify_all(checkpoints)[:2] == [directory_name(step, generation), *([newest.name] if newest else [])]
+    assert garbage(checkpoints) == []
+
+
+# A process that dies.
+
+
+def start_child(work: Callable[[], object]) -> int:
     child = os.fork()
     if child == 0:
-        save_all(dying_disk(operations), checkpoints, 20)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    code = os.waitstatus_to_exitcode(status)
-    assert code in (0, 137)
-    return code == 137
+        try:
+            work()
+            os._exit(0)
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)  # Not back into the tests.
+    return child
+
+
+def wait_for(child: int) -> int:
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def killed_at_each_operation(before: Path, work: Callable[[Disk, Path], object]) -> Iterator[Path]:
+    """What `work` makes of the directory `before` when it is killed ahead of its first operation, its second, and so on to the end."""
+    for operations in count():
+        checkpoints = before.parent / f"killed-{operations}"
+        shutil.copytree(before, checkpoints)
+        code = wait_for(start_child(partial(work, dying_disk(operations), checkpoints)))
+        assert code in (0, 137)
+        yield checkpoints
+        shutil.rmtree(checkpoints)
+        if code == 0:
+            return
 
 
 def test_a_process_that_dies_at_any_file_operation_leaves_the_old_or_the_new_checkpoint_whole(tmp_path: Path) -> None:
-    seen = set()
-    for operations in range(1000):
+    before = tmp_path / "before"
+    save_all(Disk(), before, 10)
+    seen = []
+    for checkpoints in killed_at_each_operation(before, lambda disk, checkpoints: save_all(disk, checkpoints, 20)):
+        seen.append(verify_all(checkpoints)[0])
+        assert "step-00000010.g1" in verify_all(checkpoints)
+        start_again(checkpoints)
+    assert set(seen) == {"step-00000010.g1", "step-00000020.g1"}
+    assert len(seen) > 40
+
+
+def test_a_process_that_dies_while_it_removes_checkpoints_takes_nothing_away_that_others_need(tmp_path: Path) -> None:
+    before, wanted = tmp_path / "before", Retention(last=2, every=50, restored=(1, 0))
+    for step in range(10, 90, 10):
+        save_all(QuickDisk(), before, step, retention=Retention(last=100, restored=(1, 0)))
+    seen = []
+    for checkpoints in killed_at_each_operation(before, lambda disk, checkpoints: prune(disk, checkpoints, wanted, generation=1, now=0.0)):
+        left = verify_all(checkpoints)
+        assert {"step-00000080.g1", "step-00000070.g1", "step-00000050.g1"} <= set(left)
+        seen.append(len(left))
+        prune(QuickDisk(), checkpoints, wanted, generation=1, now=0.0)
+        assert verify_all(checkpoints) == ["step-00000080.g1", "step-00000070.g1", "step-00000050.g1"]
+        start_again(checkpoints)
+    assert {8, 7, 6, 5, 4, 3} == set(seen)
+    assert seen.count(3) > 20, "nobody was killed while chunks were removed"
+
+
+def test_a_process_that_dies_while_it_sweeps_takes_nothing_away_that_others_need(tmp_path: Path) -> None:
+    before = tmp_path / "before"
+    for step in (10, 20, 30):
+        save_all(QuickDisk(), before, step, retention=Retention(last=2, restored=(1, 0)))
+    for step in (5, 15, 25):
+        save_step(QuickDisk(), before, step, 0)
+    assert (before / "step-00000010.g1" / RETIRED).exists()
+    kills = 0
+    for checkpoints in killed_at_each_operation(before, lambda disk, checkpoints: sweep_torn(disk, checkpoints, generation=2, restored_step=30)):
+        kills += 1
+        assert verify_all(checkpoints) == ["step-00000030.g1", "step-00000020.g1"]
+        sweep_torn(QuickDisk(), checkpoints, generation=2, restored_step=30)
+        assert verify_all(checkpoints) == ["step-00000030.g1", "step-00000020.g1"]
+        assert garbage(checkpoints) == []
+        assert (checkpoints / "step-00000010.g1" / CHUNKS).is_dir()
+    assert kills > 20
+
+
+def test_a_save_that_fails_at_any_operation_costs_no_other_checkpoint_and_is_swept(tmp_path: Path) -> None:
+    def fail() -> NoReturn:
+        raise OSError(28, "No space left on device")
+
+    lasting = []
+    for operations in count():
         checkpoints = tmp_path / f"{operations}"
-        save_all(Disk(), checkpoints, 10)
-        died = die_at(operations, checkpoints)
-        newest = newest_complete(checkpoints)
-        assert newest is not None
-        assert newest.step in (10, 20), f"died before operation {operations}"
-        for found in list_complete(checkpoints):
-            verify(found.path)
-        seen.add(newest.step)
-        if not died:
+        save_all(QuickDisk(), checkpoints, 10)
+        save_step(QuickDisk(), checkpoints, 20, 0)
+        try:
+            save_step(counting_disk(operations, fail), checkpoints, 20, 1)
             break
-    assert operations > 20
-    assert seen == {10, 20}
+        except OSError:
+            receipt_is_out = (checkpoints / "step-00000020.g1" / receipt_file(1)).exists()
+        assert verify_all(checkpoints)[-1] == "step-00000010.g1"
+        save_all(QuickDisk(), checkpoints, 30, retention=Retention(last=3, restored=(1, 0)))
+        assert "step-00000030.g1" in verify_all(checkpoints)
+        if garbage(checkpoints):
+            assert receipt_is_out, f"operation {operations} failed, and this is left: {garbage(checkpoints)}"
+            lasting.append(operations)
+        start_again(checkpoints)
+    assert operations > 15
+    assert len(lasting) <= 6, "what is not swept until the next start is a directory in which every rank has its receipt"
 
 
-def test_what_a_crash_left_is_swept_by_the_next_generation_and_does_not_disturb_it(tmp_path: Path) -> None:
-    for operations in range(0, 40, 3):
-        checkpoints = tmp_path / f"{operations}"
-        save_all(Disk(), checkpoints, 10)
-        die_at(operations, checkpoints)
-        for rank in range(RANKS):
-            save_step(Disk(), checkpoints, 20, rank, generation=2)
-        sweep_torn(Disk(), checkpoints, generation=3, restored_step=20)
-        assert all((path / "manifest.json").exists() for path in checkpoints.iterdir())
-        newest = newest_complete(checkpoints)
-        assert newest is not None
-        assert newest.age_key == (2, 20)
-        verify(newest.path)
-
-
-@pytest.fixture(scope="module")
-def traces(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[list[tuple[Any, ...]], int]]:
-    """Everything that happens to the disk while steps 10 and 20 are saved, and how much of it belongs to step 10.
-
-    One trace for every operation of rank 0's second save at which rank 1 may do all of its own.
-    """
-    traces = []
-    for together in range(20):
-        root = tmp_path_factory.mktemp("trace")
-        traces.append(record(root, root / "checkpoints", together))
-    return traces
-
-
-def record(root: Path, checkpoints: Path, together: int) -> tuple[list[tuple[Any, ...]], int]:
-    operations: list[tuple[Any, ...]] = []
-    first = together_at = -1
-
-    def remember(name: str, *arguments: Any) -> None:
-        nonlocal together_at
-        if len(operations) == together_at:
-            together_at = -1
-            save_step(disk, checkpoints, 20, 1)
-        operations.append((name, *(one.relative_to(root) if isinstance(one, Path) else one for one in arguments)))
-
-    disk = WatchedDisk(remember)
-    save_all(disk, checkpoints, 10)
-    first = len(operations)
-    together_at = first + together
-    save_step(disk, checkpoints, 20, 0)
-    if together_at >= 0:
-        together_at = -1
-        save_step(disk, checkpoints, 20, 1)
-    return operations, first
-
-
-@settings(max_examples=500)
-@given(data=st.data())
-def test_a_power_cut_at_any_moment_loses_no_checkpoint_that_was_complete(
-    traces: list[tuple[list[tuple[Any, ...]], int]], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-) -> None:
-    operations, first = data.draw(st.sampled_from(traces), label="how the ranks met")
-    cut = data.draw(st.integers(0, len(operations)), label="operations done")
-    root = tmp_path_factory.mktemp("cut")
-    power = PowerCut(keeps=lambda: data.draw(st.booleans(), label="kept"))
-    power.replay(operations[:cut])
-    power.leave(root)
-    complete = list_complete(root / "checkpoints")
-    for found in complete:
-        verify(found.path)
-    if cut >= first:
-        assert complete, "step 10 was complete before the power went"
-    if cut == len(operations):
-        assert complete[0].step == 20
+def test_a_save_that_failed_and_was_made_good_keeps_what_others_need_when_it_is_retired(tmp_path: Path) -> None:
+    for step in (10, 20, 30):
+        if step == 10:
+            mark_failed(QuickDisk(), tmp_path, Shard(step=10, generation=1, world_size=RANKS, rank=1))
+        save_all(QuickDisk(), tmp_path, step, retention=Retention(last=100, restored=(1, 0)))
+    remove_checkpoint(QuickDisk(), list_complete(tmp_path)[-1])  # One rank, after step 30; and another, ahead of step 40:
+    sweep_failed(QuickDisk(), tmp_path, generation=1, before_step=40, world_size=RANKS)
+    assert verify_all(tmp_path) == ["step-00000030.g1", "step-00000020.g1"]
 
 
 def test_all_ranks_at_once_make_one_checkpoint_that_verifies(tmp_path: Path) -> None:
     for step in range(10, 60, 10):
-        children = []
-        for rank in range(RANKS):
-            child = os.fork()
-            if child == 0:
-                save_step(Disk(), tmp_path, step, rank, keep=2)
-                os._exit(0)
-            children.append(child)
-        assert [os.waitpid(child, 0)[1] for child in children] == [0, 0]
+        children = [start_child(partial(save_step, Disk(), tmp_path, step, rank)) for rank in range(RANKS)]
+        assert [wait_for(child) for child in children] == [0, 0]
         newest = newest_complete(tmp_path)
         assert newest is not None
         assert newest.step == step
-    assert [found.step for found in list_complete(tmp_path)] == [50, 40]
-    for found in list_complete(tmp_path):
-        verify(found.path)
+    assert verify_all(tmp_path) == ["step-00000050.g1", "step-00000040.g1"]
+    assert garbage(tmp_path) == []
+
+
+def run_apart(root: Path, seed: int, *, saves: int) -> Recorder:
+    """Two ranks, neither of which waits for the other, but that they are never more than so many saves apart."""
+    recorder, began, checkpoints = Recorder(root, seed), [0] * RANKS, root / "checkpoints"
+
+    def work(rank: int, disk: Disk) -> None:
+        try:
+            for number, step in enumerate(range(10, 100, 10)):
+                while min(began) <= number - saves:
+                    recorder.hand_over()
+                began[rank] += 1
+                save_step(disk, checkpoints, step, rank)
+        finally:
+            began[rank] = 1000  # Nobody waits for one that has failed.
+
+    recorder.run(*(partial(work, rank) for rank in range(RANKS)))
+    return recorder
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_ranks_that_are_one_save_apart_complete_every_checkpoint(tmp_path: Path, seed: int) -> None:
+    recorder, checkpoints = run_apart(tmp_path, seed, saves=1), tmp_path / "checkpoints"
+    assert verify_all(checkpoints) == ["step-00000090.g1", "step-00000080.g1"]
+    assert recorder.manifests.keys() == {directory_name(step, 1) for step in range(10, 100, 10)}
+    assert garbage(checkpoints) == []
+
+
+def test_ranks_that_are_two_saves_apart_complete_every_checkpoint(tmp_path: Path) -> None:
+    for seed in range(12):
+        (root := tmp_path / f"{seed}").mkdir()
+        run_apart(root, seed, saves=2)
+        assert verify_all(root / "checkpoints") == ["step-00000090.g1", "step-00000080.g1"]
+
+
+def test_ranks_that_remove_the_same_checkpoints_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
+    before, wanted = tmp_path / "before", Retention(last=2, every=50, restored=(1, 0))
+    for step in range(10, 90, 10):
+        save_all(QuickDisk(), before, step, retention=Retention(last=100, restored=(1, 0)))
+    for operations in count():
+        checkpoints = tmp_path / f"{operations}"
+        shutil.copytree(before, checkpoints)
+        others: list[tuple[str, ...]] = []
+        disk = counting_disk(operations, partial(_prune_too, checkpoints, wanted, others))
+        prune(disk, checkpoints, wanted, generation=1, now=0.0)
+        assert verify_all(checkpoints) == ["step-00000080.g1", "step-00000070.g1", "step-00000050.g1"]
+        assert garbage(checkpoints) == []
+        if not others:
+            break
+    assert operations > 20
+
+
+def _prune_too(checkpoints: Path, wanted: Retention, others: list[tuple[str, ...]]) -> None:
+    others.append(prune(QuickDisk(), checkpoints, wanted, generation=1, now=0.0))
+
+
+# Power cuts: a run is recorded once, and the power goes after each of its operations, in many ways.
+
+
+class Story:
+    """A run of two ranks, recorded from the first save on, into a directory that is not there yet."""
+
+    def __init__(self, root: Path, seed: int) -> None:
+        root.mkdir(exist_ok=True)
+        self.recorder = Recorder(root, seed)
+        self.seed, self.checkpoints = seed, root / "checkpoints"
+        self.dull = 0  # So many operations are told elsewhere.
+
+    def save(self, step: int, generation: int, retention: Retention, *, loss: float = 1.0, fails: int = 0, dies: int = 0) -> None:
+        def work(rank: int, disk: Disk) -> None:
+            try:
+                save_step(
+                    disk, self.checkpoints, step, rank, generation=generation, retention=retention, numbers={"loss": loss}, completed=self.recorder.completed
+                )  # fmt: skip
+            except OSError:
+                assert fails
+
+        self.recorder.run(*(partial(work, rank) for rank in range(RANKS)), fails=fails, dies=dies)
+
+    def prune(self, last: int, disk: Disk) -> None:
+        prune(disk, self.checkpoints, Retention(last=last), generation=1, now=0.0)
+
+    def restore(self, generation: int, name: str | None = None) -> tuple[int, int]:
+        """Begin a generation from this checkpoint or the newest; what its line begins with."""
+        one = next(one for one in list_complete(self.checkpoints) if name in (one.name, None))
+        sweep_torn(self.recorder.disk(), self.checkpoints, generation=generation, restored_step=one.step)
+        return one.age_key
+
+    @property
+    def operations(self) -> list[Operation]:
+        return self.recorder.operations
+
+
+def everything(root: Path, seed: int) -> Story:
+    """A story in which all happens that may happen to checkpoints."""
+    story = Story(root, seed)
+    rules = Retention(last=2, every=30, best=1)
+    for step, loss in ((10, 5.0), (20, 3.0), (30, 4.0), (40, 3.5)):
+        story.save(step, 1, rules, loss=loss)
+    story.save(50, 1, rules, fails=4)  # A full disk: the directory is swept at the next save.
+    story.save(60, 1, rules, loss=2.0)
+    story.save(70, 1, rules, dies=20)
+    rules = Retention(last=3, best=1, restored=story.restore(2))
+    for step, loss in ((70, 4.0), (80, 1.0)):
+        story.save(step, 2, rules, loss=loss)
+    rules = Retention(last=1, restored=story.restore(3, "step-00000070.g2"))  # A rollback: what lies beyond goes, once there is enough again.
+    for step in (80, 90):
+        story.save(step, 3, rules)
+    return story
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    listed: frozenset[str]
+    wrong: str
+
+
+@dataclass
+class Judge:
+    """Looks at what a power cut left: once at each state, since many cuts leave the same. From one state of every `sample` the run is also started again."""
+
+    root: Path
+    sample: int
+    verdicts: dict[bytes, Verdict] = field(default_factory=dict)
+    cuts: int = 0
+    starts: int = 0
+    _there: Tree = field(default_factory=dict)
+
+    def judge(self, story: Story, tree: Tree) -> Verdict:
+        self.cuts += 1
+        key = key_of(tree)
+        if key not in self.verdicts:
+            self.verdicts[key] = self._look(story, tree, start=int.from_bytes(key) % self.sample == 0)
+        return self.verdicts[key]
+
+    def _look(self, story: Story, tree: Tree, *, start: bool) -> Verdict:
+        state = self.root / "state"
+        state.mkdir(exist_ok=True)
+        put_on_disk(tree, state, there=self._there)
+        self._there = tree
+        complete = list_complete(state / "checkpoints")
+        try:
+            for one in complete:
+                assert one.manifest == story.recorder.manifests[one.name], f"{one.name} is not what was saved"
+                verify(one.path)
+            if start:
+                self._start_again(tree)
+        except (CheckpointCorrupt, OSError, AssertionError) as error:
+            return Verdict(frozenset(one.name for one in complete), f"{type(error).__name__}: {error}")
+        return Verdict(frozenset(one.name for one in complete), "")
+
+    def _start_again(self, tree: Tree) -> None:
+        self.starts += 1
+        copy = self.root / "started"
+        copy.mkdir()
+        try:
+            put_on_disk(tree, copy, there={})
+            start_again(copy / "checkpoints")
+        finally:
+            shutil.rmtree(copy)
+
+    def __str__(self) -> str:
+        return f"{self.cuts} power cuts left {len(self.verdicts)} different states; from {self.starts} of them the run was started again"
+
+
+def what_goes_wrong(story: Story, judge: Judge, *, without: Collection[str] = (), thorough: bool = False) -> Iterator[str]:
+    """Cut the power after each operation that is not dull, on a disk that does not hear the syncs of the sites named in `without`."""
+    layer = FileLayer()
+    for done, operation in enumerate(story.operations, start=1):
+        if operation.site not in without:
+            layer.do(operation)
+        if done <= story.dull:
+            continue
+        required, allowed = story.recorder.required(done), story.recorder.allowed(done)
+        for how, tree in layer.cuts(f"{story.seed} {done}", thorough=thorough):
+            verdict = judge.judge(story, tree)
+            wrong = [f"{name} was complete and is lost" for name in sorted(required - verdict.listed)]
+            wrong += [f"{name} is there and was never complete" for name in sorted(verdict.listed - allowed)]
+            if wrong or verdict.wrong:
+                yield f"after operation {done} ({operation.name} {operation.path}), {how}: {'; '.join((*wrong, verdict.wrong))}"
+
+
+@pytest.fixture(scope="module")
+def story(tmp_path_factory: pytest.TempPathFactory) -> Story:
+    return everything(tmp_path_factory.mktemp("story"), seed=1)
+
+
+@pytest.fixture(scope="module")
+def judge(tmp_path_factory: pytest.TempPathFactory) -> Judge:
+    return Judge(tmp_path_factory.mktemp("cut"), sample=20)
+
+
+def test_the_story_has_everything_in_it(story: Story) -> None:
+    recorder, operations = story.recorder, story.operations
+    assert {operation.name for operation in operations} == {
+        "make_directory", "create", "write", "sync_file", "rename", "sync_directory", "remove", "remove_directory",
+    }  # fmt: skip
+    assert {operation.site for operation in operations} - {""} == set(sync_sites().values()), "a sync of the source is not in the story"
+    retired = {operation.path.split("/")[1]: at for at, operation in enumerate(operations) if operation.new.endswith(f"/{RETIRED}")}
+    last_removal = {operation.path.split("/")[1]: at for at, operation in enumerate(operations) if operation.name == "remove_directory"}
+    gone = {name for name in last_removal if not (story.checkpoints / name).exists()}
+    assert {"step-00000050.g1", "step-00000070.g1"} <= gone, "what failed and what was torn is swept"
+    assert "step-00000080.g2" in retired, "what lies beyond the line is removed"
+    assert any(retired[name] < at < last_removal[name] for name in retired.keys() & gone for at in recorder.returned.values()), (
+        "a home is left for its chunks when its checkpoint goes, and is released later"
+    )
+    assert "step-00000010.g1" in retired.keys() - gone, "what was frozen at the beginning is needed to the end"
+    assert verify_all(story.checkpoints) == ["step-00000090.g3", "step-00000080.g3"]
+    assert garbage(story.checkpoints) == []
+
+
+def test_a_power_cut_at_any_moment_loses_no_checkpoint_that_was_complete(story: Story, judge: Judge) -> None:
+    assert list(islice(what_goes_wrong(story, judge), 5)) == []
+    print(judge)
+    assert len(judge.verdicts) >= 2000
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("seed", [2, 3])
+def test_a_power_cut_at_any_moment_in_every_way_loses_no_checkpoint_that_was_complete(tmp_path: Path, seed: int) -> None:
+    judge = Judge(tmp_path, sample=1)
+    assert list(islice(what_goes_wrong(everything(tmp_path / "story", seed), judge, thorough=True), 5)) == []
+    print(judge)
+    assert len(judge.verdicts) >= 10_000
+
+
+# What somebody has done and not synced yet is seen by the others, and by those who go on after him; and a power cut may still take it from them.
+
+
+def removal(root: Path, seed: int, *, dies: int = 0) -> Story:
+    """Checkpoints are removed by two ranks at once, or by one that is killed at it; what they are made of lies in each other's homes."""
+    story = Story(root, seed)
+    for step in (10, 20, 30, 40):
+        story.save(step, 1, Retention(last=4))
+    story.recorder.run(partial(story.prune, 3))
+    story.dull = len(story.operations)
+    story.recorder.run(*[partial(story.prune, 2)] * (1 if dies else RANKS), dies=dies)
+    story.restore(2)
+    return story
+
+
+@pytest.fixture(scope="module")
+def removals(tmp_path_factory: pytest.TempPathFactory) -> list[Story]:
+    root = tmp_path_factory.mktemp("removals")
+    killed = [removal(root / f"killed-{dies}", 1, dies=dies) for dies in range(1, 8)]
+    return [*killed, *(removal(root / f"together-{seed}", seed) for seed in range(12))]
+
+
+def test_a_power_cut_after_a_removal_that_others_saw_before_it_was_durable_loses_nothing_either(removals: list[Story], judge: Judge) -> None:
+    assert [wrong for story in removals for wrong in islice(what_goes_wrong(story, judge), 1)] == []
+
+
+def test_a_power_cut_after_a_rank_was_killed_at_its_very_first_operations_loses_nothing_either(tmp_path: Path, judge: Judge) -> None:
+    for dies in range(1, 6):
+        story = Story(tmp_path / f"{dies}", seed=1)
+        story.recorder.run(partial(save_step, checkpoints=story.checkpoints, step=10, rank=0), dies=dies)
+        story.save(20, 2, Retention())
+        assert list(islice(what_goes_wrong(story, judge), 1)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_power_cut_after_a_rank_was_killed_at_any_operation_and_the_run_went_on_loses_nothing_either(tmp_path: Path) -> None:
+    judge = Judge(tmp_path, sample=20)
+    for dies in range(1, 45):
+        story = Story(tmp_path / f"{dies}", seed=dies)
+        for step in (10, 20):
+            story.save(step, 1, Retention(last=1))
+        story.dull = len(story.operations)
+        story.save(30, 1, Retention(last=1), dies=dies)
+        rules = Retention(last=1, restored=story.restore(2))
+        for step in (40, 50):
+            story.save(step, 2, rules)
+        assert list(islice(what_goes_wrong(story, judge), 5)) == []
+    print(judge)
+
+
+# Every sync is there because without it a power cut does harm.
+
+
+@pytest.fixture(scope="module")
+def sound(story: Story, removals: list[Story], judge: Judge) -> list[Story]:
+    """The stories in which nothing goes wrong as long as every sync is heard."""
+    return [one for one in (story, *removals) if next(what_goes_wrong(one, judge), None) is None]
+
+
+@pytest.mark.parametrize("site", [*sync_sites().values()])
+def test_without_any_one_sync_a_power_cut_does_harm(sound: list[Story], judge: Judge, site: str) -> None:
+    harm = next((harm for story in sound for harm in what_goes_wrong(story, judge, without={site})), None)
+    print(harm)
+    assert harm is not None, f"no power cut does harm without {site}"

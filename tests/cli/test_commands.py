@@ -194,12 +194,13 @@ def test_the_variables_have_the_values_torchrun_gives_them(state: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(path), str(state / "theirs-")]
     subprocess.run(torchrun, env=environment(torch=True), check=True, capture_output=True, timeout=100)
     assert command("run", "--nproc-per-node", "2", path, state / "ours-", torch=True, within_s=100.0).returncode == 0
-    # Addresses, names and paths are each launcher's own; the rest must be the same.
-    own = {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_MAX_RESTARTS"}
+    # Addresses, names, paths and habits are each launcher's own; the rest must be the same.
+    own = {"MASTER_ADDR", "MASTER_PORT"} | {f"TORCHELASTIC_{name}" for name in ("RUN_ID", "ERROR_FILE", "MAX_RESTARTS", "SIGNALS_TO_HANDLE")}
     for rank in range(2):
         theirs, ours = (json.loads((state / f"{who}-{rank}").read_text()) for who in ("theirs", "ours"))
         set_by_them = {name for name in theirs if name.startswith(("TORCHELASTIC_", "MASTER_")) or name.endswith(("RANK", "WORLD_SIZE", "ROLE_NAME"))}
         assert set_by_them >= TORCHRUN_SETS
+        assert set_by_them <= ours.keys()
         assert {name: theirs[name] for name in set_by_them - own} == {name: ours.get(name) for name in set_by_them - own}
 
 

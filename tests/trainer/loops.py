@@ -58,7 +58,7 @@ def make_model() -> nn.Module:
 
 def train(
     *, checkpoints: str, result: str, wrap: str = "none", order: str = "holdfast", workers: int = 0, accumulate: int = 1, epochs: int = 3,
-    save_every: int = 4, die_at: int = -1, die_rank: int = 0, batch_size: int = 12,
+    save_every: int = 4, die_at: int = -1, die_rank: int = 0, batch_size: int = 12, stop_at: int = -1,
 ) -> None:  # fmt: skip
     """A loop over a loader, with dropout, batch norm, momentum, a schedule and three kinds of random numbers."""
     world_size = int(os.environ["WORLD_SIZE"])
@@ -75,11 +75,13 @@ def train(
     random.seed(rank), numpy.random.seed(rank), torch.manual_seed(rank)
     loader = make_loader(order, batch_size, world_size, workers)
     run = holdfast.guard(model=model, optimizer=optimizer, scheduler=scheduler, used=used, save_every=save_every, checkpoints=checkpoints)
-    for indices, batch in run.steps(loader, epochs=epochs, accumulate=accumulate):
+    batches, taken = run.steps(loader, epochs=epochs, accumulate=accumulate), []
+    for indices, batch in batches:
         noise = random.random() + float(numpy.random.rand()) + float(torch.rand(()))
         loss = model(batch + noise).square().mean() / accumulate
         loss.backward()
         used["indices"] += indices.tolist()
+        taken += indices.tolist()
         if run.boundary:
             optimizer.step()
             optimizer.zero_grad()
@@ -87,7 +89,12 @@ def train(
         run.report(loss=loss)
         if run.step == die_at and rank == die_rank:
             os.kill(os.getpid(), signal.SIGKILL)
+        if run.step + 1 == stop_at:
+            run.save()
+            next(batches, None)  # Asking for the next says that this one is done.
+            break
     ended = {"step": run.step, "digest": digest(model.state_dict(), optimizer.state_dict(), scheduler.state_dict()), "indices": used["indices"]}
+    Path(f"{result}-{rank}.taken").write_text(json.dumps(taken))  # By this process alone.
     ended["drawn"] = [random.random(), float(numpy.random.rand()), float(torch.rand(()))]
     Path(f"{result}-{rank}.json").write_text(json.dumps(ended))
 

@@ -26,6 +26,7 @@ import msgspec
 from holdfast.agent import stacks, tree
 from holdfast.agent.exits import NOTHING_COUNTED, Evidence, MemoryKills, classify, read_kernel_log, read_memory_kills, read_memory_kills_again
 from holdfast.agent.parent import ParentGone, Row, WarmParent
+from holdfast.agent.persist import Persist
 from holdfast.agent.recorded import Recorded
 from holdfast.agent.watch import Watch
 from holdfast.crashpoints import crash_point
@@ -44,6 +45,7 @@ from holdfast.wire.outbox import Outbox
 
 _OUTPUT_BYTES = 64 << 10
 _BACKLOG_BYTES_MAX = 1 << 20
+_SETTLE_S = 4.0  # For what the workers left in memory: a recovery waits no longer for it, and goes on from an older checkpoint.
 
 
 class Agent:
@@ -56,6 +58,7 @@ class Agent:
         self._channel: Channel | None = None
         self._watch = Watch(Path(spec.shared_memory), self._sample_stack)
         self._parent = WarmParent(spec, self._parent_told)
+        self._persist = Persist(Path(spec.shared_memory))
         self._busy: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._followed: dict[int, int] = {}  # Rank to how far its log was sent.
@@ -67,7 +70,7 @@ class Agent:
 
     async def run(self) -> None:
         await self._find_parent()
-        loops = [self._talk(), self._read_beats(), self._probe(), self._follow(), self._keep_parent()]
+        loops = [self._talk(), self._read_beats(), self._probe(), self._follow(), self._keep_parent(), self._persist.run()]
         tasks = [asyncio.create_task(loop) for loop in loops]
         leaving = asyncio.create_task(self._leaving.wait())
         await asyncio.wait([*tasks, leaving], return_when=asyncio.FIRST_COMPLETED)
@@ -194,6 +197,7 @@ class Agent:
     async def _start_gang(self, effect: StartGang) -> dict[str, Any]:
         job, parent = self._spec.job, await self._living_parent()
         self._begin_output(effect)
+        self._persist.forget(before_generation=effect.generation)
         waiting = {}
         for local_rank, rank in enumerate(effect.ranks):
             order = self._order(effect.id, effect.generation, rank)
@@ -231,6 +235,7 @@ class Agent:
         if row["left"]:
             pids = row["left"]
             return {"because": f"processes {pids} on {self._spec.node} survived SIGKILL (state {tree.state(pids[0])})", "unkillable": pids}
+        await self._persist.settle(within_s=_SETTLE_S)  # So that the search for the newest checkpoint, which comes next, finds what they had sealed.
         return {}
 
     def _order(self, id: str, generation: int, rank: int) -> dict[str, Any]:
@@ -251,9 +256,11 @@ class Agent:
             "ROLE_WORLD_SIZE": str(effect.world_size), "MASTER_ADDR": effect.store_host, "MASTER_PORT": str(effect.store_port),
             "TORCHELASTIC_RESTART_COUNT": str(effect.restarts), "TORCHELASTIC_MAX_RESTARTS": str(spec.job.policy.max_restarts or 0),
             "TORCHELASTIC_RUN_ID": spec.job.job, "TORCHELASTIC_USE_AGENT_STORE": str(effect.store_hosted),
+            "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP",  # By the launcher.
             "TORCHELASTIC_ERROR_FILE": str(self._state / f"error-{effect.generation}-{rank}.json"),
             "HOLDFAST_JOB": spec.job.job, "HOLDFAST_NODE": spec.mark, "HOLDFAST_GENERATION": str(effect.generation),
             "HOLDFAST_BEATS": str(self._watch.beat_path(effect.generation, rank)), "HOLDFAST_CHECKPOINTS": spec.checkpoints,
+            "HOLDFAST_SNAPSHOTS": spec.shared_memory,
             "HOLDFAST_RESTORE": effect.restore, "HOLDFAST_SCRATCH": spec.scratch,
         }  # fmt: skip
 
@@ -407,6 +414,7 @@ class Agent:
         self._parent.send("end", id="end", how="term" if self._grace_s else "kill", grace_s=self._grace_s)
         await self._parent.close(within_s=self._grace_s + 2 * policy.kill_wait_s)
         await asyncio.to_thread(tree.end_marked, self._spec.job.job, self._spec.mark)
+        await self._persist.settle(within_s=_SETTLE_S)
         if self._channel is not None:
             await self._channel.closed()
         self._recorded.close()

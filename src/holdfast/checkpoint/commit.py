@@ -1,41 +1,47 @@
-"""The commit protocol: how the files of many ranks become one checkpoint, without a barrier and without anyone waiting.
+"""The commit protocol: how the states of many ranks become one checkpoint, without a barrier and without anyone waiting.
 
     1. make the directory of this step and generation, sync its parent
-    2. write this rank's files, hashed on the way, and sync them
-    3. write this rank's receipt beside them: temporary name, sync, rename, sync the directory
+    2. put this rank's chunks there, each under a temporary name, synced, renamed; then sync their directory
+    3. write this rank's receipt: temporary name, rename. It is for the other ranks and not for after a power cut, which ends them all
     4. list the receipts; whoever finds all of them writes the manifest: sync the directory, temporary name, sync, rename, sync the directory
     5. only now may an older checkpoint go (`remove.py`)
 
 The last rank to rename its receipt finds all of them, so somebody always commits. Two ranks may both find all of them; they write the same bytes.
-The directory is synced once more before the manifest is written, because another rank's receipt can be seen before its directory entries are durable.
-A rank that cannot write removes what it wrote and leaves a mark, so that the others know that this directory will never be complete.
+A rank that cannot write takes its chunks back and leaves a mark, so that the others know that this directory will never be complete.
 
-This is the seam for a faster engine: it may call `commit` from another process, with files filled from a snapshot in memory.
+Chunks of an older checkpoint may be referred to only if it will outlive this save. The newest complete one does: the next can be completed only with
+this rank's receipt, and the two newest are never removed. A rank that is ahead, with a receipt in one that the others have not completed yet, could see two
+completed while it saves: it refers to nothing and writes all anew.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from holdfast.checkpoint.disk import Disk, Output, write_whole
+from holdfast.checkpoint.chunks import Store, verify_size
+from holdfast.checkpoint.digest import best_algorithm
+from holdfast.checkpoint.disk import Disk, put_file
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointMismatch
+from holdfast.checkpoint.found import list_directories
 from holdfast.checkpoint.layout import (
+    CHUNKS,
     MANIFEST,
     Manifest,
     Receipt,
-    WrittenFile,
     decode_receipt,
     directory_name,
     encode,
     failed_file,
     is_receipt,
+    parse_directory_name,
     receipt_file,
     unite,
 )
 
-Fill = Callable[[Output], None]
+Fill = Callable[[Store], str]  # Puts a rank's state into the store, and returns the digest of the chunk from which the rest is found.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,56 +52,87 @@ class Shard:
     generation: int
     world_size: int
     rank: int
+    at: float = 0.0
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def home(self) -> str:
+        return directory_name(self.step, self.generation)
 
     def path(self, checkpoints: Path) -> Path:
-        return checkpoints / directory_name(self.step, self.generation)
+        return checkpoints / self.home
 
 
-def commit(disk: Disk, checkpoints: Path, shard: Shard, files: Mapping[str, Fill]) -> Manifest | None:
-    """Make this rank's files durable; the manifest when that made the checkpoint complete. When it raises, nothing of this rank is left behind."""
+def commit(disk: Disk, checkpoints: Path, shard: Shard, fill: Fill, *, base: Manifest | None = None) -> Manifest | None:
+    """Make this rank's state durable; the manifest when that made the checkpoint complete. `base` is the newest complete checkpoint of the line."""
     path = shard.path(checkpoints)
+    algorithm = best_algorithm()
+    known = base.by_digest() if base is not None and base.algorithm == algorithm and not _is_ahead(checkpoints, shard, base) else {}
+    store = Store(disk, checkpoints, shard.home, rank=shard.rank, known=known, algorithm=algorithm)
     try:
-        disk.make_directory(path)
+        disk.make_directory(path / CHUNKS)
+        if base is None:  # Nobody has completed one here yet, so nobody may have seen to it that the place itself is durable.
+            disk.sync_directory(checkpoints.parent)
         disk.sync_directory(checkpoints)
-        written = tuple(_write(disk, path / name, fill) for name, fill in files.items())
-        _write_receipt(disk, path, shard, written)
+        state = fill(store)
+        disk.sync_directory(path / CHUNKS)
+        _write_receipt(disk, path, shard, store, state)
     except BaseException:
-        _withdraw(disk, path, shard, files)
+        _withdraw(disk, path, shard, store)
         raise
-    return _complete(disk, path, shard)
+    return _complete(disk, checkpoints, shard)
 
 
-def _write(disk: Disk, path: Path, fill: Fill) -> WrittenFile:
-    with Output(disk, path) as output:
-        fill(output)
-        return output.finish()
+def _is_ahead(checkpoints: Path, shard: Shard, base: Manifest) -> bool:
+    """Whether this rank's receipt lies in a checkpoint of this generation that is newer than `base` and not complete."""
+    for path in list_directories(checkpoints):
+        step, generation = parse_directory_name(path.name) or (0, 0)
+        between = generation == shard.generation and (base.generation, base.step) < (generation, step) < (shard.generation, shard.step)
+        if between and (path / receipt_file(shard.rank)).exists() and not (path / MANIFEST).exists():
+            return True
+    return False
 
 
-def _write_receipt(disk: Disk, path: Path, shard: Shard, written: tuple[WrittenFile, ...]) -> None:
-    receipt = Receipt(step=shard.step, generation=shard.generation, world_size=shard.world_size, rank=shard.rank, files=written)
+def mark_failed(disk: Disk, checkpoints: Path, shard: Shard) -> None:
+    """Say that this rank will not take part in this checkpoint, so that what the others write for it is swept."""
+    disk.make_directory(shard.path(checkpoints))
+    disk.create(shard.path(checkpoints) / failed_file(shard.rank)).close()
+
+
+def _withdraw(disk: Disk, path: Path, shard: Shard, store: Store) -> None:
+    """Take back what this rank wrote, unless its receipt is out: then another rank may complete the checkpoint with it."""
+    with contextlib.suppress(OSError):
+        if (path / receipt_file(shard.rank)).exists():
+            return
+        store.withdraw()
+        disk.create(path / failed_file(shard.rank)).close()
+
+
+def _write_receipt(disk: Disk, path: Path, shard: Shard, store: Store, state: str) -> None:
+    receipt = Receipt(
+        step=shard.step, generation=shard.generation, world_size=shard.world_size, rank=shard.rank, algorithm=store.algorithm, state=state,
+        chunks=store.chunks, at=shard.at, numbers=dict(shard.numbers),
+    )  # fmt: skip
     name = receipt_file(shard.rank)
-    write_whole(disk, path / name, encode(receipt), temporary=path / f"{name}.part")
+    put_file(disk, path / name, encode(receipt), temporary=path / f"{name}.part", durable=False)
 
 
-def _complete(disk: Disk, path: Path, shard: Shard) -> Manifest | None:
+def _complete(disk: Disk, checkpoints: Path, shard: Shard) -> Manifest | None:
+    path = shard.path(checkpoints)
     manifest = unite(_read_receipts(path, shard))
     if manifest is not None:
+        for chunk in manifest.chunks:
+            verify_size(checkpoints, chunk)
         disk.sync_directory(path)
-        write_whole(disk, path / MANIFEST, encode(manifest), temporary=path / f"{MANIFEST}.part-{shard.rank:05d}")
+        put_file(disk, path / MANIFEST, encode(manifest), temporary=path / f"{MANIFEST}.part-{shard.rank:05d}")
+        disk.sync_directory(path)
     return manifest
 
 
 def _read_receipts(path: Path, shard: Shard) -> list[Receipt]:
-    receipts = (decode_receipt(entry.read_bytes()) for entry in path.iterdir() if is_receipt(entry.name))
-    return [one for one in receipts if one is not None and one.world_size == shard.world_size]
-
-
-def _withdraw(disk: Disk, path: Path, shard: Shard, files: Mapping[str, Fill]) -> None:
-    """Take back what this rank wrote, unless its receipt is out: then another rank may have counted on the files already."""
-    name = receipt_file(shard.rank)
-    with contextlib.suppress(OSError):
-        if (path / name).exists():
-            return
-        for left in (f"{name}.part", *files):
-            disk.remove(path / left)
-        disk.create(path / failed_file(shard.rank)).close()
+    receipts = []
+    for entry in path.iterdir():
+        if is_receipt(entry.name):
+            with contextlib.suppress(CheckpointCorrupt, CheckpointMismatch):
+                receipts.append(decode_receipt(entry.read_bytes()))
+    return [one for one in receipts if one.world_size == shard.world_size]

@@ -1,49 +1,58 @@
-"""Checksums: `digest()` for writing, `checksum_of(path, algorithm)` for reading.
+"""Checksums: `digest_of` for bytes at hand, `new_digest` for bytes that come in pieces.
 
-xxh3_128 where xxhash is installed (several GB/s), else blake2b from the standard library. The algorithm is recorded beside each checksum, so both
+xxh3_128 where xxhash is installed (several GB/s), else blake2b from the standard library. The algorithm is recorded beside the checksums, so both
 kinds can be read by whoever has the means.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final, Protocol
 
 from holdfast.checkpoint.errors import CheckpointMismatch
 
-_CHUNK_BYTES: Final = 1 << 20
+Bytes = bytes | bytearray | memoryview
+_XXH3: Final = "xxh3_128"
+_BLAKE2: Final = "blake2b"
 
 
 class Digest(Protocol):
-    def update(self, data: bytes | bytearray | memoryview, /) -> None: ...
+    def update(self, data: Bytes, /) -> None: ...
     def hexdigest(self) -> str: ...
 
 
-def digest(algorithm: str | None = None) -> tuple[str, Digest]:
-    """A new digest and the name of its algorithm: the best one here, or the one named."""
-    if algorithm in (None, "xxh3_128"):
+ALGORITHMS: Final = (_XXH3, _BLAKE2)  # The best first.
+
+
+def best_algorithm() -> str:
+    return next(algorithm for algorithm in ALGORITHMS if can_digest(algorithm))
+
+
+def can_digest(algorithm: str) -> bool:
+    try:
+        new_digest(algorithm)
+    except CheckpointMismatch:
+        return False
+    return True
+
+
+def new_digest(algorithm: str) -> Digest:
+    """A new digest of the algorithm named; raises CheckpointMismatch when it cannot be had here."""
+    if algorithm == _XXH3:
         try:
             import xxhash
         except ImportError:
-            if algorithm:
-                raise CheckpointMismatch(
-                    "this checkpoint carries xxh3_128 checksums, and the package xxhash that computes them is not installed here: install xxhash"
-                ) from None
-        else:
-            return "xxh3_128", xxhash.xxh3_128()
-    if algorithm in (None, "blake2b"):
+            raise CheckpointMismatch(
+                "this checkpoint carries xxh3_128 checksums, and the package xxhash that computes them is not installed here: install xxhash"
+            ) from None
+        return xxhash.xxh3_128()
+    if algorithm == _BLAKE2:
         import hashlib  # Only here: it takes milliseconds to load, and is rarely needed.
 
-        return "blake2b", hashlib.blake2b(digest_size=16)
+        return hashlib.blake2b(digest_size=16)
     raise CheckpointMismatch(f"this checkpoint carries {algorithm!r} checksums; this Holdfast knows xxh3_128 and blake2b: use the newer one that wrote it")
 
 
-def checksum_of(path: Path, algorithm: str) -> str:
-    """The checksum of a file, read in pieces."""
-    _, hasher = digest(algorithm)
-    buffer = bytearray(_CHUNK_BYTES)
-    view = memoryview(buffer)
-    with path.open("rb", buffering=0) as file:
-        while count := file.readinto(buffer):
-            hasher.update(view[:count])
+def digest_of(data: Bytes, algorithm: str) -> str:
+    hasher = new_digest(algorithm)
+    hasher.update(data)
     return hasher.hexdigest()

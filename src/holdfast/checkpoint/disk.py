@@ -6,27 +6,41 @@ They are gathered here so that a test can stop the world before any one of them,
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import io
+import mmap
 import os
+import threading
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
-from holdfast.checkpoint.digest import digest
-from holdfast.checkpoint.layout import WrittenFile
+from holdfast.checkpoint.digest import Bytes
 
-_BUFFER_BYTES: Final = 1 << 20
+_DIRECT_BYTES_MIN: Final = 1 << 20
+_STAGING_BYTES: Final = 8 << 20
+_BLOCK_BYTES: Final = 4096
 
 
 class Disk:
     """The file operations of the commit protocol, each one a point at which the machine may die."""
 
+    writers = 4  # How many chunks are written at a time.
+
     def make_directory(self, path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
-    def create(self, path: Path) -> io.RawIOBase:
+    def create(self, path: Path) -> io.FileIO:
         return io.FileIO(path, "wb")
 
-    def sync_file(self, file: io.RawIOBase) -> None:
+    def write(self, file: io.FileIO, data: Bytes) -> None:
+        view = memoryview(data)
+        if view.nbytes >= _DIRECT_BYTES_MIN:
+            view = view[_write_past_the_cache(file, view) :]
+        while view.nbytes:
+            view = view[file.write(view) :]
+
+    def sync_file(self, file: io.FileIO) -> None:
         os.fsync(file.fileno())
 
     def rename(self, old: Path, new: Path) -> None:
@@ -47,59 +61,42 @@ class Disk:
             path.rmdir()
 
 
-class Output(io.RawIOBase):
-    """A file that is counted and hashed as it is written, so that state is never held twice.
+_staging = threading.local()
 
-    A failed write is kept and told by `finish`: torch's writer is C++ and does not survive an exception from below in good order.
+
+def _write_past_the_cache(file: io.FileIO, view: memoryview) -> int:
+    """Write whole blocks straight to the device; how many bytes that were, 0 where the file system knows no such way.
+
+    The page cache would only be in the way: what was saved is not read again soon, and what training has cached would be thrown out for it.
     """
-
-    def __init__(self, disk: Disk, path: Path) -> None:
-        self._disk, self._name = disk, path.name
-        self._raw = disk.create(path)
-        self._buffer: BinaryIO = io.BufferedWriter(self._raw, _BUFFER_BYTES)
-        self._algorithm, self._digest = digest()
-        self._size_bytes = 0
-        self._failure: OSError | None = None
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: bytes | bytearray | memoryview, /) -> int:  # type: ignore[override]
-        size_bytes = memoryview(data).nbytes
-        if self._failure is None:
-            try:
-                self._buffer.write(data)
-            except OSError as failure:
-                self._failure = failure
-            self._digest.update(data)
-            self._size_bytes += size_bytes
-        return size_bytes
-
-    def finish(self) -> WrittenFile:
-        """Flush and sync; what was written, or the first failure."""
-        if self._failure is not None:
-            raise self._failure
-        self._buffer.flush()
-        self._disk.sync_file(self._raw)
-        return WrittenFile(name=self._name, size_bytes=self._size_bytes, algorithm=self._algorithm, checksum=self._digest.hexdigest())
-
-    def close(self) -> None:
-        """Let go of the file. After a failure there is unwritten data left, and the same failure again, which is already told."""
-        if not self.closed:
-            with contextlib.suppress(OSError):
-                self._buffer.close()
-            self._raw.close()
-        super().close()
-
-
-def write_whole(disk: Disk, path: Path, content: bytes, *, temporary: Path) -> None:
-    """Put a small file in place: whole or not at all, its content durable before its name is."""
+    flags = fcntl.fcntl(file, fcntl.F_GETFL)
+    done = 0
     try:
-        with Output(disk, temporary) as output:
-            output.write(content)
-            output.finish()
+        fcntl.fcntl(file, fcntl.F_SETFL, flags | os.O_DIRECT)
+        if not hasattr(_staging, "memory"):
+            _staging.memory = memoryview(mmap.mmap(-1, _STAGING_BYTES))  # The device wants memory that begins at a page.
+        while count := min(len(view) - done, _STAGING_BYTES) // _BLOCK_BYTES * _BLOCK_BYTES:
+            _staging.memory[:count] = view[done : done + count]
+            written = file.write(_staging.memory[:count])
+            done += written
+            if written % _BLOCK_BYTES:
+                break
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+    finally:
+        fcntl.fcntl(file, fcntl.F_SETFL, flags)
+    return done
+
+
+def put_file(disk: Disk, path: Path, content: Bytes, *, temporary: Path, durable: bool = True) -> None:
+    """Put a file in place: whole or not at all; if `durable`, its content before its name. The name is durable when the directory is synced."""
+    try:
+        with contextlib.closing(disk.create(temporary)) as file:
+            disk.write(file, content)
+            if durable:
+                disk.sync_file(file)
     except OSError:
         disk.remove(temporary)
         raise
     disk.rename(temporary, path)
-    disk.sync_directory(path.parent)

@@ -6,15 +6,22 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.layout import Chunk
 
 
 class CheckpointCorrupt(HoldfastError):
     """What lies on the disk is not what was written: control may go back to the next older checkpoint."""
 
     exit_code: ClassVar[int] = 76
+
+    def __init__(self, message: str, chunk: Chunk | None = None) -> None:
+        super().__init__(message)
+        self.chunk = chunk  # The one that is damaged, where it is one.
 
 
 class CheckpointMismatch(HoldfastError):

@@ -6,12 +6,13 @@ outranks what it was rolled back from, although that had come further.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from holdfast.checkpoint.digest import checksum_of
-from holdfast.checkpoint.errors import CheckpointCorrupt
-from holdfast.checkpoint.layout import MANIFEST, Manifest, WrittenFile, decode_manifest, parse_directory_name
+from holdfast.checkpoint.chunks import verify_all
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointMismatch
+from holdfast.checkpoint.layout import MANIFEST, Chunk, Manifest, decode_manifest, parse_directory_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,60 +63,58 @@ def list_directories(directory: Path) -> tuple[Path, ...]:
 
 
 def read_found(path: Path) -> CheckpointFound | None:
-    """The checkpoint in this directory, if it is complete."""
+    """The checkpoint in this directory, if it is complete and sound as far as its manifest tells."""
+    try:
+        return _read(path)
+    except (CheckpointCorrupt, CheckpointMismatch):
+        return None
+
+
+def read_manifest(path: Path, name: str) -> Manifest | None:
+    """The manifest under this name in a checkpoint's directory, if there is a sound one."""
+    try:
+        return decode_manifest((path / name).read_bytes())
+    except (OSError, CheckpointCorrupt, CheckpointMismatch):
+        return None
+
+
+def look_at(path: Path) -> CheckpointFound:
+    """The checkpoint in this directory; raises CheckpointCorrupt or CheckpointMismatch with what is wrong with it and what to do."""
+    try:
+        return _read(path)
+    except (CheckpointCorrupt, CheckpointMismatch) as error:
+        raise type(error)(f"checkpoint {path} cannot be restored: {error}. {advice(path)}") from error
+
+
+def _read(path: Path) -> CheckpointFound:
     try:
         manifest = decode_manifest((path / MANIFEST).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
-        return None
-    if manifest is None or (manifest.step, manifest.generation) != parse_directory_name(path.name):
-        return None
+        raise CheckpointCorrupt("it has no manifest, so it was never completed or is being removed") from None
+    except OSError as error:
+        raise CheckpointCorrupt(f"its manifest cannot be read: {error.strerror or error}") from error
+    except (CheckpointCorrupt, CheckpointMismatch) as error:
+        raise type(error)(f"its manifest cannot be read: {error}") from error
+    if manifest.name != path.name:
+        raise CheckpointCorrupt(f"its manifest is that of {manifest.name}")
     return CheckpointFound(path=path, manifest=manifest)
 
 
-def verify(path: Path) -> Manifest:
+def verify(path: Path, *, progress: Callable[[Chunk], None] = lambda chunk: None) -> Manifest:
     """Read every byte of the checkpoint in `path`; raises CheckpointCorrupt with what was expected and what was seen."""
-    found = read_found(path)
-    if found is None:
-        seen = "its manifest cannot be read" if (path / MANIFEST).exists() else "it has no manifest, so it was never completed or is being removed"
-        raise CheckpointCorrupt(f"checkpoint {path} cannot be restored: {seen}. {_advice(path)}")
-    for file in found.manifest.files:
-        verify_file(path, file)
-    return found.manifest
-
-
-def verify_sizes(found: CheckpointFound) -> None:
-    """See that every file is there with its size: what each rank can afford to ask of all other ranks' files."""
-    for file in found.manifest.files:
-        _verify_size(found.path, file)
-
-
-def verify_file(path: Path, file: WrittenFile) -> None:
-    """Read one file of the checkpoint in `path` and compare it with what was written."""
-    _verify_size(path, file)
+    manifest = look_at(path).manifest
     try:
-        seen = checksum_of(path / file.name, file.algorithm)
-    except OSError as error:
-        raise CheckpointCorrupt(f"checkpoint file {path / file.name} cannot be read: {error}. {_advice(path)}") from error
-    if seen != file.checksum:
-        raise CheckpointCorrupt(f"checkpoint file {path / file.name} is damaged: expected {file.algorithm} {file.checksum}, saw {seen}. {_advice(path)}")
+        for chunk in verify_all(path.parent, manifest.chunks, manifest.algorithm):
+            progress(chunk)
+    except CheckpointCorrupt as corrupt:
+        raise CheckpointCorrupt(f"checkpoint {path.name} cannot be restored: {corrupt} {advice(path, corrupt.chunk)}") from corrupt
+    return manifest
 
 
-def _verify_size(path: Path, file: WrittenFile) -> None:
-    try:
-        seen_bytes = (path / file.name).stat().st_size
-    except OSError as error:
-        raise CheckpointCorrupt(f"checkpoint file {path / file.name} cannot be read: {error}. {_advice(path)}") from error
-    if seen_bytes != file.size_bytes:
-        raise CheckpointCorrupt(f"checkpoint file {path / file.name} is damaged: expected {file.size_bytes} bytes, saw {seen_bytes}. {_advice(path)}")
-
-
-def _advice(path: Path) -> str:
-    older = [one for one in list_complete(path.parent) if one.path != path and (one.generation, one.step) < _age_key(path)]
+def advice(path: Path, damaged: Chunk | None = None) -> str:
+    """What to do about a checkpoint that cannot be restored, because of a `damaged` chunk if that is known: others may refer to the same."""
+    step, generation = parse_directory_name(path.name) or (0, 0)
+    older = [one for one in list_complete(path.parent) if one.age_key < (generation, step) and damaged not in one.manifest.chunks]
     if not older:
         return "There is no older one: move this directory away to start from the beginning."
     return f"Restore {older[0].name} instead, or move this directory away and it will be chosen."
-
-
-def _age_key(path: Path) -> tuple[int, int]:
-    step, generation = parse_directory_name(path.name) or (0, 0)
-    return (generation, step)

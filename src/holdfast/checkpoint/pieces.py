@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
 from holdfast.checkpoint.errors import CheckpointMismatch
-from holdfast.checkpoint.plain import from_plain, meshes_in, to_plain
+from holdfast.checkpoint.places import Places
+from holdfast.checkpoint.plain import from_plain, to_plain
 from holdfast.errors import HoldfastError, UserError
 
 Pieces = Mapping[str, Any]
@@ -37,13 +38,16 @@ def capture(pieces: Pieces) -> dict[str, Any]:
     return {name: to_plain(state_of(name, piece), name) for name, piece in pieces.items()}
 
 
-def apply(pieces: Pieces, states: Mapping[str, Any]) -> None:
-    """Put saved states back into their pieces; raises CheckpointMismatch when they do not fit."""
+def apply(pieces: Pieces, states: Mapping[str, Any], fill: Callable[[dict[str, Any]], None]) -> None:
+    """Put saved states back into their pieces; raises CheckpointMismatch when they do not fit. `fill` reads the tensors that lie otherwise now."""
     _same_names(pieces, states)
-    meshes = meshes_in([state_of(name, piece) for name, piece in pieces.items()])
+    places = Places(pieces, {name: state_of(name, piece) for name, piece in pieces.items()})
+    values = {name: from_plain(states[name], places.resolve, name) for name in pieces}
+    if places.waiting:
+        fill(places.waiting)
     for name, piece in pieces.items():
         try:
-            _load(piece, from_plain(states[name], meshes))
+            _load(piece, values[name])
         except HoldfastError:
             raise
         except Exception as error:

@@ -1,24 +1,24 @@
 """State as plain values: what a file may hold so that reading it runs nobody's code.
 
 `to_plain` turns a state dictionary into tensors, numbers, strings and containers of them, without copying a tensor; `from_plain` turns it back. NumPy
-arrays become tensors, and a DTensor becomes this rank's own part of it with a note about the whole: shape, placements, mesh. Reading back needs a
-live mesh of the same shape, which is taken from the tensors that the script already holds (`meshes_in`).
+arrays become tensors, and a DTensor becomes this rank's own part of it with a note about the whole: shape, placements, mesh, and where the part lies in
+it. Whoever reads back says what each tensor becomes, since only the script knows how it is sharded now.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from holdfast.checkpoint.errors import CheckpointMismatch
 from holdfast.errors import UserError
 
-_KIND: Final = "__holdfast__"  # Marks a dictionary that stands for something else.
+KIND: Final = "__holdfast__"  # Marks a dictionary that stands for something else.
+DTENSOR: Final = "dtensor"
 _PLAIN: Final = (bool, int, float, complex, str, bytes, type(None))
 
-Meshes = Mapping[tuple[Any, ...], Any]
+Resolve = Callable[[str, Any], Any]  # Given the path of a tensor and the tensor, or the note of a DTensor: what stands there now.
 
 
 def to_plain(value: Any, where: str) -> Any:
@@ -26,7 +26,7 @@ def to_plain(value: Any, where: str) -> Any:
     import torch
 
     if isinstance(value, torch.Tensor):
-        return _dtensor_to_plain(value, where) if _is_dtensor(value) else value.detach()
+        return _dtensor_to_plain(value, where) if is_dtensor(value) else value.detach()
     if isinstance(value, Mapping):
         return _mapping_to_plain(value, where)
     if type(value) in (list, tuple, set, torch.Size):
@@ -44,27 +44,64 @@ def to_plain(value: Any, where: str) -> Any:
     )
 
 
-def from_plain(value: Any, meshes: Meshes) -> Any:
-    """What `to_plain` was given, with DTensors on the live meshes."""
+def from_plain(value: Any, resolve: Resolve, path: str) -> Any:
+    """What `to_plain` was given, with every tensor as `resolve` wants it."""
     import torch
 
     if isinstance(value, torch.Tensor):
-        return value
+        return resolve(path, value)
     if isinstance(value, dict):
-        kind = value.get(_KIND)
-        if kind == "dtensor":
-            return _plain_to_dtensor(value, meshes)
+        kind = value.get(KIND)
+        if kind == DTENSOR:
+            return resolve(path, value)
         if kind == "array":
             return value["tensor"].numpy().view(value["dtype"]).reshape(value["shape"])
-        return _refill(value, {key: from_plain(item, meshes) for key, item in value.items()})
-    if type(value) in (list, tuple, set):
-        return type(value)(from_plain(item, meshes) for item in value)
+        return _refill(value, {key: from_plain(item, resolve, f"{path}.{key}") for key, item in value.items()})
+    if type(value) in (list, tuple):
+        return type(value)(from_plain(item, resolve, f"{path}.{index}") for index, item in enumerate(value))
     return value
 
 
-def meshes_in(value: Any) -> dict[tuple[Any, ...], Any]:
-    """Every mesh on which a DTensor inside `value` lies, by what makes two meshes the same."""
-    return {_mesh_key(tensor.device_mesh): tensor.device_mesh for tensor in _dtensors(value)}
+def tensors_in(value: Any, path: str) -> Iterator[tuple[str, Any]]:
+    """Every tensor inside a live state, with its path as `from_plain` gives it."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from tensors_in(item, f"{path}.{key}")
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            yield from tensors_in(item, f"{path}.{index}")
+
+
+def is_dtensor(value: Any) -> bool:
+    module = sys.modules.get("torch.distributed.tensor")
+    return module is not None and isinstance(value, module.DTensor)
+
+
+def mesh_key(mesh: Any) -> tuple[Any, ...]:
+    """What makes two meshes the same."""
+    return (tuple(mesh.mesh.shape), tuple(mesh.mesh.flatten().tolist()), tuple(mesh.mesh_dim_names or ()))
+
+
+def placements_of(note: Mapping[str, Any]) -> list[Any]:
+    return [_plain_to_placement(placement) for placement in note["placements"]]
+
+
+def part_of(tensor: Any, *, shape: list[int], offset: list[int]) -> dict[str, Any]:
+    """The note of a tensor that is part of a larger one, laid out by nobody we know."""
+    return {KIND: DTENSOR, "local": tensor, "shape": shape, "stride": [], "placements": [], "mesh": None, "dtype": tensor.dtype, "offset": offset}
+
+
+def whole_dtensor(note: Mapping[str, Any], mesh: Any) -> Any:
+    """The DTensor a note was made of, on a mesh that is the same."""
+    import torch
+    from torch.distributed.tensor import DTensor
+
+    local = note["local"].to(mesh.device_type)
+    return DTensor.from_local(local, mesh, placements_of(note), run_check=False, shape=torch.Size(note["shape"]), stride=tuple(note["stride"]))
 
 
 def _array_to_plain(value: Any) -> dict[str, Any]:
@@ -72,7 +109,7 @@ def _array_to_plain(value: Any) -> dict[str, Any]:
     import torch
 
     octets = numpy.ascontiguousarray(value).reshape(-1).view(numpy.uint8)
-    return {_KIND: "array", "tensor": torch.from_numpy(octets.copy()), "dtype": value.dtype.str, "shape": list(value.shape)}
+    return {KIND: "array", "tensor": torch.from_numpy(octets.copy()), "dtype": value.dtype.str, "shape": list(value.shape)}
 
 
 def _mapping_to_plain(value: Mapping[Any, Any], where: str) -> Any:
@@ -94,36 +131,26 @@ def _refill(like: Mapping[Any, Any], items: dict[Any, Any]) -> Any:
     return ordered
 
 
-def _is_dtensor(value: Any) -> bool:
-    module = sys.modules.get("torch.distributed.tensor")
-    return module is not None and isinstance(value, module.DTensor)
-
-
-def _dtensors(value: Any) -> Iterator[Any]:
-    if _is_dtensor(value):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _dtensors(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _dtensors(item)
-
-
-def _mesh_key(mesh: Any) -> tuple[Any, ...]:
-    return (tuple(mesh.mesh.shape), tuple(mesh.mesh.flatten().tolist()), tuple(mesh.mesh_dim_names or ()))
-
-
 def _dtensor_to_plain(value: Any, where: str) -> dict[str, Any]:
     return {
-        _KIND: "dtensor",
+        KIND: DTENSOR,
         # A local part may be a view into something larger, all of which would be stored; a copy of it is what this rank holds and no more.
         "local": _compact(value.detach().to_local()),
         "shape": list(value.shape),
         "stride": list(value.stride()),
         "placements": [_placement_to_plain(placement, where) for placement in value.placements],
-        "mesh": _mesh_key(value.device_mesh),
+        "mesh": mesh_key(value.device_mesh),
+        "dtype": value.dtype,
+        "offset": list(_offset(value)),
     }
+
+
+def _offset(value: Any) -> tuple[int, ...]:
+    """Where the part that this rank holds lies in the whole."""
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    _, offset = compute_local_shape_and_global_offset(value.shape, value.device_mesh, value.placements)
+    return tuple(offset)
 
 
 def _compact(tensor: Any) -> Any:
@@ -133,31 +160,11 @@ def _compact(tensor: Any) -> Any:
 def _placement_to_plain(placement: Any, where: str) -> tuple[Any, ...]:
     if placement.is_replicate():
         return ("replicate",)
+    if (split_factor := getattr(placement, "split_factor", None)) is not None:  # Asked first: some versions of torch do not call it a shard.
+        return ("strided_shard", placement.dim, split_factor)
     if placement.is_shard():
-        split_factor = getattr(placement, "split_factor", None)
-        return ("shard", placement.dim) if split_factor is None else ("strided_shard", placement.dim, split_factor)
+        return ("shard", placement.dim)
     raise UserError(f"{where} is a DTensor with placement {placement}: expected Shard or Replicate, since a partial sum is not state.")
-
-
-def _plain_to_dtensor(note: dict[str, Any], meshes: Meshes) -> Any:
-    import torch
-    from torch.distributed.tensor import DTensor
-
-    mesh = meshes.get(note["mesh"])
-    if mesh is None:
-        live = ", ".join(f"{key[0]} {key[2] or ''}".strip() for key in meshes) or "none"
-        raise CheckpointMismatch(
-            f"the checkpoint holds tensors sharded over a mesh of shape {note['mesh'][0]} {note['mesh'][2] or ''}; this script's meshes are: {live}. "
-            "Start it with the same mesh; another one is not yet possible."
-        )
-    return DTensor.from_local(
-        note["local"].to(mesh.device_type),
-        mesh,
-        [_plain_to_placement(placement) for placement in note["placements"]],
-        run_check=False,
-        shape=torch.Size(note["shape"]),
-        stride=tuple(note["stride"]),
-    )
 
 
 def _plain_to_placement(placement: tuple[Any, ...]) -> Any:

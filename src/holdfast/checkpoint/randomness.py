@@ -25,7 +25,9 @@ def capture_randomness() -> dict[str, Any]:
 
 
 def apply_randomness(state: dict[str, Any]) -> None:
-    """Go on drawing where `capture_randomness` was called."""
+    """Go on drawing where `capture_randomness` was called; nothing at all changes nothing."""
+    if not state:
+        return
     import random
 
     import torch

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.console import Console
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from holdfast import __version__
 from holdfast.cli import tables
@@ -256,6 +256,26 @@ def selftest(
     from holdfast.cli.selftest import run_selftest
 
     raise typer.Exit(run_selftest(state_root(state), gpus=gpus, ranks=ranks, as_json=as_json))
+
+
+class _Checkpoint(TyperGroup):
+    """Loaded when it is asked for: its commands and what they need take longer to import than most others take to run."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        self._load()
+        return super().list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        self._load()
+        return super().get_command(ctx, cmd_name)
+
+    def _load(self) -> None:
+        from holdfast.cli import checkpoints
+
+        self.commands = self.commands or typer.main.get_group(checkpoints.app).commands
+
+
+app.add_typer(typer.Typer(), name="checkpoint", cls=_Checkpoint, no_args_is_help=True, help="List, verify, prune, compare, export and import checkpoints.")
 
 
 @app.command()

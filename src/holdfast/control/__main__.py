@@ -89,6 +89,7 @@ class Control:
         elif state.spec.run != spec.run:
             self.accept(JobResumed(at=self.now(), spec=spec))
         else:
+            self.accept(Ticked(at=self.now(), away=True))
             for name in state.nodes:
                 self._observer.disconnected(name, self.now())  # Each has the usual time to come back.
             for effect in self._journal.effects(id for id, pending in state.pending.items() if pending.node == CONTROL):

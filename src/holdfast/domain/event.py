@@ -120,9 +120,10 @@ class StopAsked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ticked:
-    """A deadline the core named has come."""
+    """A deadline the core named has come; or control is back after it was `away`, and nobody could be heard since the last event."""
 
     at: float
+    away: bool = False
 
 
 Event = (

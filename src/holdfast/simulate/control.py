@@ -96,6 +96,7 @@ class VirtualControl:
         elif resume:
             self.accept(JobResumed(at=world.clock.now, spec=world.spec))
         else:
+            self.accept(Ticked(at=world.clock.now, away=True))
             for name in state.nodes:
                 self._expect_back(name)
             for effect in self.journal.effects(id for id, pending in state.pending.items() if pending.node == CONTROL):

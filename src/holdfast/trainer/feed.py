@@ -55,6 +55,14 @@ class Feed(Generic[Batch]):
             self._sampler.seek(self.epoch, progress["position"])
             self.batches = -(-progress["position"] // self._sampler.batch_size)
 
+    @property
+    def is_exact(self) -> bool:
+        """Whether its place in the data means the same for any number of ranks."""
+        return self._sampler is not None or self._resumes_itself
+
+    def rescale(self, ranks_before: int, ranks: int) -> None:
+        self.batches = self.batches * ranks_before // ranks
+
     def __iter__(self) -> Iterator[Batch]:
         while self.epoch < self._last_epoch:
             iterator = self._open_epoch()

@@ -7,7 +7,8 @@ nothing is saved.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from holdfast.checkpoint.found import list_directories, newest_complete
 from holdfast.checkpoint.layout import parse_directory_name
 from holdfast.checkpoint.pieces import check
 from holdfast.checkpoint.read import Restored, restore
-from holdfast.checkpoint.remove import Retention, sweep_torn
+from holdfast.checkpoint.remove import RULES, Retention, sweep_torn
 from holdfast.domain.beat import GUARDED
 from holdfast.errors import UserError
 from holdfast.trainer.beats import Beats, open_beats
@@ -27,6 +28,7 @@ from holdfast.trainer.place import Place, place_here, process_group
 from holdfast.trainer.run import Run
 from holdfast.trainer.saves import SavePlan, Saves
 from holdfast.trainer.say import Say
+from holdfast.trainer.snapshots import Snapshots
 from holdfast.trainer.stop import Stop
 
 
@@ -38,14 +40,16 @@ class _Beginning:
     restore: str
 
 
-def guard(*, save_every: int = 100, checkpoints: str | PathLike[str] | None = None, keep: int = 3, **pieces: Any) -> Run:
+def guard(*, save_every: int = 100, checkpoints: str | PathLike[str] | None = None, keep: int | Mapping[str, Any] = 3, **pieces: Any) -> Run:
     """Restore `pieces` and return the run that keeps them safe.
 
     Every keyword besides the three named is a piece of state. `save_every` counts optimizer steps; 0 saves only at a stop, at the end and when asked.
+    `keep` is how many of the newest checkpoints stay, two at least; or rules of which any may want one to stay: `{"last": 3, "every": 1000, "best": 2,
+    "metric": "loss", "older_s": 7200}` (`"-accuracy"`: the highest).
     Raises UserError for a piece that cannot be saved, CheckpointMismatch when the checkpoint is of another shape, and CheckpointCorrupt when it is
     damaged; under `holdfast run` a damaged one ends the worker with code 76, and an older one is tried.
     """
-    _check_options(save_every, keep)
+    retention = _retention(save_every, keep)
     check(pieces)
     place = place_here()
     say = Say(rank=place.rank, world_size=place.world_size)
@@ -58,13 +62,28 @@ def guard(*, save_every: int = 100, checkpoints: str | PathLike[str] | None = No
     if stop is not None:
         stop.install()
     saved_step = restored.step if restored else -1
-    plan = _plan(place, directory, beginning, save_every, keep, restored) if directory and beginning else None
-    return Run(beats=beats, saves=Saves(plan, pieces, say, saved_step=saved_step), stop=stop, say=say, pieces=pieces, restored=restored)
+    plan = _plan(place, directory, beginning, save_every, retention, restored) if directory and beginning else None
+    snapshots = Snapshots(place.snapshots, generation=plan.generation, rank=place.rank, pieces=pieces, say=say) if plan and place.snapshots else None
+    saves = Saves(plan, pieces, say, saved_step=saved_step, snapshots=snapshots)
+    return Run(beats=beats, saves=saves, stop=stop, say=say, pieces=pieces, restored=restored, world_size=place.world_size)
 
 
-def _check_options(save_every: int, keep: int) -> None:
-    if save_every < 0 or keep < 1:
-        raise UserError(f"guard(save_every={save_every}, keep={keep}): expected save_every of 0 or more steps, and at least 1 checkpoint to keep.")
+def _retention(save_every: int, keep: int | Mapping[str, Any]) -> Retention:
+    rules = {"last": keep} if isinstance(keep, int) else dict(keep)
+    unknown = sorted(rules.keys() - RULES)
+    if unknown:
+        raise UserError(f"guard(keep={keep!r}): there is no rule {unknown[0]!r}; the rules are {', '.join(sorted(RULES))}.")
+    try:
+        sound = save_every >= 0 and rules.get("last", 1) >= 1 and all(rules.get(rule, 0) >= 0 for rule in ("every", "best", "older_s"))
+        sound = sound and isinstance(rules.get("metric", ""), str)
+    except TypeError:
+        sound = False
+    if not sound:
+        raise UserError(
+            f"guard(save_every={save_every}, keep={keep!r}): expected save_every of 0 or more steps, at least 1 checkpoint to keep, "
+            "no rule below 0, and the metric as a name."
+        )
+    return Retention(**rules)
 
 
 def _settle_buckets(place: Place, pieces: dict[str, Any], say: Say) -> None:
@@ -154,8 +173,9 @@ def _sweep(directory: Path, beginning: _Beginning, restored: Restored, say: Say)
         say.line(f"torn checkpoints in {directory} could not be removed, and stay where they are: {error}")
 
 
-def _plan(place: Place, directory: Path, beginning: _Beginning, save_every: int, keep: int, restored: Restored | None) -> SavePlan:
-    retention = Retention(keep=keep, restored=(restored.generation, restored.step) if restored else None)
+def _plan(place: Place, directory: Path, beginning: _Beginning, save_every: int, retention: Retention, restored: Restored | None) -> SavePlan:
+    line = (restored.generation, restored.step) if restored else None
     return SavePlan(
-        checkpoints=directory, every=save_every, generation=beginning.generation, rank=place.rank, world_size=place.world_size, retention=retention
-    )
+        checkpoints=directory, every=save_every, generation=beginning.generation, rank=place.rank, world_size=place.world_size,
+        retention=replace(retention, restored=line),
+    )  # fmt: skip

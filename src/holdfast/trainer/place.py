@@ -21,6 +21,7 @@ class Place:
     generation: int | None = None
     beats: Path | None = None
     checkpoints: Path | None = None
+    snapshots: Path | None = None  # Where an agent looks for state to make durable.
     restore: str | None = None  # Empty: start fresh. None: nobody chose, take the newest complete one.
 
     @property
@@ -42,13 +43,14 @@ def process_group() -> Any:
 
 
 def _from_environment(environment: Mapping[str, str]) -> Place:
-    beats, checkpoints = environment.get("HOLDFAST_BEATS"), environment.get("HOLDFAST_CHECKPOINTS")
+    beats, checkpoints, snapshots = (environment.get(f"HOLDFAST_{name}") for name in ("BEATS", "CHECKPOINTS", "SNAPSHOTS"))
     return Place(
         rank=_whole(environment, "RANK", 0),
         world_size=_whole(environment, "WORLD_SIZE", 1),
         generation=_whole(environment, "HOLDFAST_GENERATION", 0) if "HOLDFAST_GENERATION" in environment else None,
         beats=Path(beats) if beats else None,
         checkpoints=Path(checkpoints) if checkpoints else None,
+        snapshots=Path(snapshots) if snapshots else None,
         restore=environment.get("HOLDFAST_RESTORE"),
     )
 

@@ -28,11 +28,14 @@ Batch = TypeVar("Batch")
 class Run:
     """One process's part in a training run; made by `holdfast.guard`."""
 
-    def __init__(self, *, beats: Beats, saves: Saves, stop: Stop | None, say: Say, pieces: Mapping[str, Any], restored: Restored | None) -> None:
+    def __init__(
+        self, *, beats: Beats, saves: Saves, stop: Stop | None, say: Say, pieces: Mapping[str, Any], restored: Restored | None, world_size: int
+    ) -> None:  # fmt: skip
         self.step = restored.step if restored else 0
         self.boundary = False
         self._beats, self._saves, self._stop, self._say, self._pieces = beats, saves, stop, say, pieces
-        self._restored = restored
+        self._restored, self._world_size = restored, world_size
+        self._prepared = False
         self._numbers = Numbers()
         self._feed: Feed[Any] | None = None
         self._progress: dict[str, Any] | None = restored.progress.get("feed") if restored else None
@@ -110,6 +113,13 @@ class Run:
         feed = Feed(loader, first_epoch=first, last_epoch=self._epochs_begun, accumulate=accumulate, resumes_itself=itself)
         if self._restored is not None and self._progress is not None:
             feed.resume(self._progress, self._restored.randomness)
+            if self._restored.world_size != self._world_size and not feed.is_exact:
+                feed.rescale(self._restored.world_size, self._world_size)
+                self._say.once(
+                    "rescale",
+                    f"{self._restored.world_size} ranks saved and {self._world_size} go on: this loader counts batches of one rank, so the place in the "
+                    "epoch is kept only about. holdfast.Sampler keeps it exactly.",
+                )
             if feed.epoch < self._epochs_begun:  # Otherwise a later call of steps() is the one that was stopped.
                 self._restored = None
         return feed
@@ -129,12 +139,23 @@ class Run:
                 self._leave_early()
         except Exception as error:  # Our own mistake or a lost store: the loop goes on without the rest.
             self._say.once("step", f"beats or the graceful stop failed and are left out: {error!r}")
+        if not self._prepared:
+            self._prepare()
         if self._saves.due(self.step):
             self._save_now()
+
+    def _prepare(self) -> None:
+        self._prepared = True
+        try:
+            self._saves.prepare(self.step)
+        except Exception as error:  # The first save will say what is wrong.
+            self._say.once("prepare", f"no memory could be prepared for snapshots: {error!r}")
 
     def _tell(self) -> None:
         beats, numbers = self._beats, self._numbers
         numbers.collect()
+        self._saves.look()
+        beats.saved_step = self._saves.saved_step
         beats.step = self.step
         beats.loss = numbers.arrived.get("loss", beats.loss)
         beats.grad_norm = numbers.arrived.get("grad_norm", beats.grad_norm)
@@ -144,19 +165,19 @@ class Run:
 
     def _leave_early(self) -> None:
         if self._saves.wanted_at_end(self.step):
-            self._save_now()
+            self._save_now(last=True)
         self._say.line(f"asked to stop: leaving after step {self.step}, {self._saves.describe()}.")
         raise SystemExit(EXIT_STOPPED)
 
     def _leave_loop(self) -> None:
         if self._saves.wanted_at_end(self.step):
-            self._save_now()
+            self._save_now(last=True)
         self._beats.enter("finish")
 
-    def _save_now(self) -> None:
+    def _save_now(self, *, last: bool = False) -> None:
         began = perf_counter()
         with self.phase("save"):
             progress = {"feed": self._feed.progress() if self._feed else None}
-            if self._saves.save(self.step, progress):
-                self._beats.saved_step = self.step
+            self._saves.save(self.step, progress, self._numbers.arrived, last=last)
+            self._beats.saved_step = self._saves.saved_step
             self._beats.save_s += perf_counter() - began

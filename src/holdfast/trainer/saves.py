@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isfinite
 from pathlib import Path
+from time import time
 from typing import Any
 
-from holdfast.checkpoint.commit import Shard
+from holdfast.checkpoint.commit import Shard, mark_failed
+from holdfast.checkpoint.disk import Disk
 from holdfast.checkpoint.pieces import Pieces
 from holdfast.checkpoint.remove import Retention
-from holdfast.checkpoint.write import save
+from holdfast.checkpoint.write import save, sections_of
 from holdfast.trainer.say import Say
+from holdfast.trainer.snapshots import Snapshots
+
+SETTLE_S = 60.0  # A disk that needs longer for what is in memory is hung, and the process should leave.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,44 +33,98 @@ class SavePlan:
 
 
 class Saves:
-    """One rank's saves. A failed one costs a line in the log, never the run."""
+    """One rank's saves. A failed one costs a line in the log, never the run.
 
-    def __init__(self, plan: SavePlan | None, pieces: Pieces, say: Say, *, saved_step: int) -> None:
-        self._plan, self._pieces, self._say = plan, pieces, say
-        self.saved_step = saved_step
+    With `snapshots` a save is a copy in memory, and the agent makes it durable meanwhile; `look` takes note when it has. The last one before the process leaves
+    is waited for.
+    """
+
+    def __init__(self, plan: SavePlan | None, pieces: Pieces, say: Say, *, saved_step: int, snapshots: Snapshots | None = None) -> None:
+        self._plan, self._pieces, self._say, self._snapshots = plan, pieces, say, snapshots
+        self.saved_step = self._taken_step = saved_step
         self.asked = False
         self._failing = False
+        self._told_failed = -1
+        self.skipped = 0
+
+    def prepare(self, step: int) -> None:
+        """After the first step of a process, when the optimizer has its state: see that there is memory for snapshots."""
+        plan, snapshots = self._plan, self._snapshots
+        if plan is not None and snapshots is not None:
+            shard = Shard(step=step, generation=plan.generation, world_size=plan.world_size, rank=plan.rank)
+            snapshots.prepare(sections_of(shard, self._pieces, {}))
 
     def due(self, step: int) -> bool:
-        if self._plan is None or step == self.saved_step:
+        if self._plan is None or step == self._taken_step:
             return False
         return self.asked or (self._plan.every > 0 and step % self._plan.every == 0)
 
     def wanted_at_end(self, step: int) -> bool:
         return self._plan is not None and step != max(self.saved_step, 0)
 
-    def save(self, step: int, progress: Mapping[str, Any]) -> bool:
-        """Make `step` durable on this rank; False when that failed, which is said when it begins and when it ends."""
+    def look(self) -> None:
+        """Take note of what the agent has made durable, or could not."""
+        if self._snapshots is None or self._taken_step == self.saved_step:
+            return
+        assert self._plan is not None, "nothing is taken without a plan"
+        if self._snapshots.durable > self.saved_step:
+            self._tell_durable(self._snapshots.durable)
+        if self._snapshots.failed > max(self.saved_step, self._told_failed):
+            self._told_failed = self._snapshots.failed
+            self._tell_failed(self._snapshots.failed, self._plan.checkpoints, "its agent could not write it, see `holdfast logs --agent`")
+
+    def save(self, step: int, progress: Mapping[str, Any], numbers: Mapping[str, float], *, last: bool) -> None:
+        """Save `step`: durable on this rank when this returns if it is the `last` one or nobody else makes it so."""
         plan = self._plan
         assert plan is not None, "save without a plan: ask due() first"
         self.asked = False
-        shard = Shard(step=step, generation=plan.generation, world_size=plan.world_size, rank=plan.rank)
+        shard = Shard(step=step, generation=plan.generation, world_size=plan.world_size, rank=plan.rank, at=time(), numbers=finite(numbers))
         try:
-            save(plan.checkpoints, shard, self._pieces, progress, plan.retention)
+            if self._snapshots is not None and not last:
+                self._take(self._snapshots, plan, shard, progress)
+                return
+            settled = self._snapshots is None or self._snapshots.settle(within_s=SETTLE_S)
+            self.look()
+            if self.saved_step == step:
+                return
+            save(plan.checkpoints, shard, self._pieces, progress, plan.retention, refer=settled)
         except Exception as error:  # Whatever it was, the run is worth more than the checkpoint.
             self._tell_failed(step, plan.checkpoints, error)
-            return False
+            return
+        self._taken_step = step
+        self._tell_durable(step)
+
+    def _take(self, snapshots: Snapshots, plan: SavePlan, shard: Shard, progress: Mapping[str, Any]) -> None:
+        try:
+            taken = snapshots.take(shard, plan.checkpoints, plan.retention, sections_of(shard, self._pieces, progress))
+        except OSError as error:
+            self._say.once("memory", f"there is no memory for a snapshot ({error}): from now on training waits for the disk when it saves.")
+            self._snapshots = None
+            self.save(shard.step, progress, shard.numbers, last=True)
+            return
+        if taken:
+            self._taken_step = shard.step
+        else:
+            self.skipped += 1
+            if plan.world_size > 1:
+                mark_failed(Disk(), plan.checkpoints, shard)
+            self._say.once(
+                "skipped",
+                f"step {shard.step} was not saved: the disk is still busy with the two saves before it, or memory for the first is being made. Training "
+                "goes on, and the next save is tried as planned; if this is said again and again, save less often or use a faster disk.",
+            )
+
+    def _tell_durable(self, step: int) -> None:
         if self._failing:
             self._say.line(f"saving works again: step {step} is durable.")
         self._failing, self.saved_step = False, step
-        return True
 
     def describe(self) -> str:
         if self._plan is None:
             return "nothing is saved, as there is no directory for it"
         return f"step {self.saved_step} is saved" if self.saved_step >= 0 else "nothing could be saved"
 
-    def _tell_failed(self, step: int, checkpoints: Path, error: Exception) -> None:
+    def _tell_failed(self, step: int, checkpoints: Path, error: Exception | str) -> None:
         if not self._failing:
             newest = f"the newest one of this rank is step {self.saved_step}" if self.saved_step >= 0 else "there is none yet"
             self._say.line(
@@ -72,3 +132,8 @@ class Saves:
                 "is tried as planned. Make room, or make the directory writable."
             )
         self._failing = True
+
+
+def finite(numbers: Mapping[str, float]) -> dict[str, float]:
+    """What can be compared: a checkpoint whose loss is not a number is not the best by any rule."""
+    return {name: value for name, value in sorted(numbers.items()) if isfinite(value)}

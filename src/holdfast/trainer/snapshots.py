@@ -1,0 +1,297 @@
+"""Snapshots: the worker's side of saving through memory. `Snapshots.take` copies the state into a buffer that the agent makes durable meanwhile.
+
+There are two buffers. One that holds a step which is not durable yet is never written over: if both do, the save is skipped.
+
+On a GPU nothing waits for the copy but the optimizer's next step, and that on the GPU:
+
+    training stream   step 10 ─┬─ what no optimizer owns, copied ─┬─ forward and backward of step 11 ──┬─ optimizer.step
+    side stream                └──────────────────────────────────┴─ parameters and moments, copied ───┘
+    a thread                                                                          waits for the copy ─ seals the buffer
+
+Only what a registered optimizer owns is copied on the side, because only its next step is known to wait. Somebody else who writes to such a tensor meanwhile is
+noticed by its version counter, and the snapshot is thrown away.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from holdfast.checkpoint.commit import Shard
+from holdfast.checkpoint.document import is_tensor, leaves, to_document
+from holdfast.checkpoint.remove import Retention
+from holdfast.checkpoint.snapshot import NONE, Buffer, describe, offsets
+from holdfast.checkpoint.state import in_order, kind_of
+from holdfast.trainer.say import Say
+
+_SPARE_BYTES: Final = 1 << 20  # For the note, and for state that grows a little.
+_AT_ONCE_BYTES: Final = 64 << 20  # So much memory is there in a few hundredths of a second.
+
+
+class Snapshots:
+    """The buffers of one rank in one generation."""
+
+    def __init__(self, directory: Path, *, generation: int, rank: int, pieces: Mapping[str, Any], say: Say) -> None:
+        self._paths = [directory / f"snapshot-{generation}-{rank}-{which}" for which in (0, 1)]
+        self._buffers: list[Buffer | None] = [None, None]
+        self._pieces, self._say = pieces, say
+        self._side: _Side | None = None
+        self._preparing: threading.Thread | None = None
+
+    def prepare(self, sections: Mapping[str, Any]) -> None:
+        """Make the buffers for a state like this one, beside the training: gigabytes of memory take seconds to get and to pin."""
+        size_bytes = _State(sections).data_bytes + _SPARE_BYTES
+
+        def make() -> None:
+            try:
+                for which in (0, 1):
+                    self._make(which, size_bytes)
+            except OSError:
+                pass  # Not enough memory: the first save finds the same, and says it.
+            finally:
+                self._preparing = None
+
+        if size_bytes < _AT_ONCE_BYTES:
+            make()
+        else:
+            self._preparing = threading.Thread(target=make, name="holdfast-prepare", daemon=True)
+            self._preparing.start()
+
+    def take(self, shard: Shard, checkpoints: Path, retention: Retention, sections: Mapping[str, Any]) -> bool:
+        """Copy a rank's state; False when no buffer is free. Raises OSError when there is not enough memory."""
+        which = next((which for which, buffer in enumerate(self._buffers) if buffer is None or not buffer.is_waiting), None)
+        if which is None or self._preparing is not None or (self._side is not None and self._side.is_copying):
+            return False
+        state = _State(sections)
+        note = describe(shard, checkpoints, retention, state.described)
+        buffer = self._buffer(which, state.data_bytes + len(note))
+        buffer.break_seal()
+        side = self._side_for(state.tensors)
+        if side is None:
+            _copy(state.tensors, state.targets(buffer))
+            buffer.seal(shard.step, state.data_bytes, note)
+        else:
+            side.copy(state, state.targets(buffer), lambda: buffer.seal(shard.step, state.data_bytes, note))
+        return True
+
+    @property
+    def durable(self) -> int:
+        """The newest step that the agent has made durable."""
+        return max((buffer.answer.durable for buffer in self._buffers if buffer is not None), default=NONE)
+
+    @property
+    def failed(self) -> int:
+        """The newest step that it could not."""
+        return max((buffer.answer.failed for buffer in self._buffers if buffer is not None), default=NONE)
+
+    def settle(self, *, within_s: float) -> bool:
+        """Wait until nothing waits to be made durable; whether that came true."""
+        deadline = time.monotonic() + within_s
+        while not self._is_quiet():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.01)
+        return True
+
+    def _is_quiet(self) -> bool:
+        busy = self._preparing is not None or (self._side is not None and self._side.is_copying)
+        return not busy and not any(buffer is not None and buffer.is_waiting for buffer in self._buffers)
+
+    def _buffer(self, which: int, size_bytes: int) -> Buffer:
+        buffer = self._buffers[which]
+        return buffer if buffer is not None and buffer.data.nbytes >= size_bytes else self._make(which, size_bytes + _SPARE_BYTES)
+
+    def _make(self, which: int, size_bytes: int) -> Buffer:
+        self._buffers[which] = None
+        buffer = Buffer.create(self._paths[which], size_bytes)
+        _pin(buffer.data)
+        self._buffers[which] = buffer
+        return buffer
+
+    def _side_for(self, tensors: Sequence[Any]) -> _Side | None:
+        """Where to copy on the side; None where there is no GPU, or no optimizer of which it is known when it steps."""
+        if self._side is None and any(tensor.is_cuda for tensor in tensors):
+            optimizers = _optimizers(self._pieces)
+            why_not = _why_not(optimizers)
+            if why_not:
+                self._say.once("side", f"snapshots are not copied beside the training, but before it goes on: {why_not}.")
+            else:
+                self._side = _Side(optimizers, self._say)
+        return self._side
+
+
+class _State:
+    """A rank's state as it is to lie in a buffer: the sections described, and the tensors with their offsets."""
+
+    def __init__(self, sections: Mapping[str, Any]) -> None:
+        self.described: dict[str, Any] = {}
+        self.tensors: list[Any] = []
+        inside: dict[str, list[Any]] = {}
+        for name, value in sections.items():
+            inside[name] = []
+            self.described[name] = {"document": to_document(value, inside[name])}
+            self.tensors += inside[name]
+        self._offsets, self.data_bytes = offsets([tensor.nbytes for tensor in self.tensors])
+        begin = 0
+        for name, tensors in inside.items():
+            placed = zip(tensors, self._offsets[begin : begin + len(tensors)], strict=True)
+            self.described[name]["tensors"] = [{"kind": kind_of(tensor), "offset": offset, "size": tensor.nbytes} for tensor, offset in placed]
+            begin += len(tensors)
+
+    def targets(self, buffer: Buffer) -> list[Any]:
+        """For each tensor one of the same shape and kind in the buffer; None for one that has no bytes."""
+        import torch
+
+        return [
+            torch.frombuffer(buffer.data, dtype=tensor.dtype, count=tensor.numel(), offset=offset) if tensor.nbytes else None
+            for tensor, offset in zip(self.tensors, self._offsets, strict=True)
+        ]
+
+    def path_of(self, number: int) -> str:
+        """The name of a tensor, for a message."""
+        begin = 0
+        for name, section in self.described.items():
+            if number < begin + len(section["tensors"]):
+                return next((path for path, leaf in leaves(section["document"]) if is_tensor(leaf) and leaf["n"] == number - begin), name)
+            begin += len(section["tensors"])
+        return "a tensor"
+
+
+@dataclass(slots=True)
+class _Copy:
+    """A copy under way. `changed` is the number of a tensor that somebody wrote to before the optimizer stepped; None until that is known."""
+
+    done: Any
+    state: _State
+    watched: list[tuple[int, Any, int]]  # Number, tensor, version.
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    changed: int | None = None
+
+    def judge(self) -> int:
+        """Whether a tensor has changed so far. The first answer counts: after the optimizer has stepped all of them have."""
+        with self.lock:
+            if self.changed is None:
+                self.changed = next((number for number, tensor, version in self.watched if tensor._version != version), NONE)
+            return self.changed
+
+
+class _Side:
+    """The side stream, the hooks that make optimizers wait for it, and the thread that seals."""
+
+    def __init__(self, optimizers: Sequence[Any], say: Say) -> None:
+        import torch
+
+        cuda: Any = torch.cuda
+        self._optimizers, self._say = optimizers, say
+        self._stream = cuda.Stream()
+        self._copy: _Copy | None = None
+        for optimizer in optimizers:
+            optimizer.register_step_pre_hook(self._before_step)
+
+    @property
+    def is_copying(self) -> bool:
+        return self._copy is not None
+
+    def copy(self, state: _State, targets: Sequence[Any], seal: Any) -> None:
+        import torch
+
+        cuda: Any = torch.cuda
+        owned = self._owned()
+        mine = [number for number, tensor in enumerate(state.tensors) if tensor.is_cuda and tensor.data_ptr() in owned]
+        rest = sorted(set(range(len(targets))) - set(mine))
+        _issue([state.tensors[number] for number in rest], [targets[number] for number in rest])
+        self._stream.wait_stream(cuda.current_stream())
+        with cuda.stream(self._stream):
+            _issue([state.tensors[number] for number in mine], [targets[number] for number in mine])
+            done = cuda.Event()
+            done.record(self._stream)
+        watched = [(number, state.tensors[number], state.tensors[number]._version) for number in mine]
+        self._copy = copy = _Copy(done, state, watched)
+        threading.Thread(target=self._seal, args=(copy, seal), name="holdfast-snapshot", daemon=True).start()
+
+    def _before_step(self, *_: Any) -> None:
+        """Ahead of every optimizer step: let the GPU finish the copy before it changes what is copied. The thread does not wait."""
+        import torch
+
+        copy = self._copy
+        if copy is not None:
+            copy.judge()
+            torch.cuda.current_stream().wait_event(copy.done)
+
+    def _seal(self, copy: _Copy, seal: Any) -> None:
+        copy.done.synchronize()
+        changed = copy.judge()
+        if changed == NONE:
+            seal()
+        else:
+            path = copy.state.path_of(changed)
+            self._say.once("changed", f"a snapshot is thrown away: {path} was written to while it was copied, and not by its optimizer's step.")
+        self._copy = None
+
+    def _owned(self) -> set[int]:
+        """The addresses of all that the registered optimizers own."""
+        found = set()
+        for optimizer in self._optimizers:
+            for parameter in _parameters(optimizer):
+                found.add(_address(parameter))
+                found |= {_address(value) for value in optimizer.state.get(parameter, {}).values() if hasattr(value, "data_ptr")}
+        return found
+
+
+def _optimizers(pieces: Mapping[str, Any]) -> list[Any]:
+    import torch
+
+    return [piece for piece in pieces.values() if isinstance(piece, torch.optim.Optimizer)]
+
+
+def _parameters(optimizer: Any) -> list[Any]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _address(tensor: Any) -> int:
+    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return int(local.data_ptr())
+
+
+def _why_not(optimizers: Sequence[Any]) -> str:
+    """Why it is not known when these optimizers step, or nothing."""
+    if not optimizers:
+        return "guard() was given no optimizer, so nobody says when the parameters change"
+    if any(group.get("capturable") for optimizer in optimizers for group in optimizer.param_groups):
+        return "an optimizer is capturable, and a captured step runs no hooks"
+    if any(hasattr(optimizer.step, "_torchdynamo_orig_callable") for optimizer in optimizers):
+        return "an optimizer's step is compiled, and may run without its hooks"
+    if any(hasattr(parameter, "_in_backward_optimizers") for optimizer in optimizers for parameter in _parameters(optimizer)):
+        return "an optimizer steps in the backward pass"
+    return ""
+
+
+def _pin(data: memoryview) -> None:
+    """Let the GPU write there by itself; without that a copy takes four times as long, and works as well."""
+    import torch
+
+    cuda: Any = torch.cuda
+    if cuda.is_initialized():
+        cuda.cudart().cudaHostRegister(ctypes.addressof(ctypes.c_char.from_buffer(data)), data.nbytes, 0)
+
+
+def _copy(tensors: Sequence[Any], targets: Sequence[Any]) -> None:
+    """Copy, and come back when it is done."""
+    import torch
+
+    _issue(tensors, targets)
+    if any(tensor.is_cuda for tensor in tensors):
+        torch.cuda.synchronize()
+
+
+def _issue(tensors: Sequence[Any], targets: Sequence[Any]) -> None:
+    """From the CPU at once; from a GPU in the current stream, behind what it has to do."""
+    for tensor, target in zip(tensors, targets, strict=True):
+        if target is not None:
+            source = in_order(tensor)
+            target.view(source.shape).copy_(source, non_blocking=True)

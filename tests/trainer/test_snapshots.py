@@ -1,0 +1,193 @@
+"""Snapshots in memory: what is in one is the state of its step, bit for bit, and nothing that waits is ever written over."""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from holdfast.checkpoint.commit import Shard
+from holdfast.checkpoint.disk import Disk
+from holdfast.checkpoint.found import list_complete, verify
+from holdfast.checkpoint.read import restore
+from holdfast.checkpoint.remove import Retention
+from holdfast.checkpoint.snapshot import NONE, Buffer, offsets, persist, waiting_step
+from holdfast.checkpoint.write import sections_of
+from holdfast.trainer.saves import SavePlan, Saves
+from holdfast.trainer.say import Say
+from holdfast.trainer.snapshots import Snapshots
+
+SAY = Say(rank=0, world_size=1)
+
+
+def trained() -> dict[str, Any]:
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.Flatten(), torch.nn.Linear(288, 4))
+    model.to(memory_format=torch.channels_last)
+    model(torch.randn(2, 3, 8, 8)).sum().backward()
+    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer.step()
+    return {"model": model, "optimizer": optimizer, "extra": {"empty": torch.empty(0, 3), "half": torch.randn(5).bfloat16(), "flag": torch.tensor(True)}}
+
+
+def spoil(pieces: dict[str, Any]) -> None:
+    """Change every tensor in place, as training does while its snapshot waits."""
+    with torch.no_grad():
+        for tensor in (*pieces["model"].state_dict().values(), *pieces["extra"].values()):
+            tensor.copy_(torch.zeros_like(tensor))
+        for state in pieces["optimizer"].state.values():
+            for tensor in state.values():
+                tensor.zero_()
+
+
+def take(snapshots: Snapshots, checkpoints: Path, pieces: dict[str, Any], step: int) -> bool:
+    shard = Shard(step=step, generation=1, world_size=1, rank=0)
+    return snapshots.take(shard, checkpoints, Retention(), sections_of(shard, pieces, {}))
+
+
+def the_agent(directory: Path, *, disk: Disk | None = None) -> list[int]:
+    """Do what the agent does, in the order it does it; the steps made durable."""
+    done = []
+    for _, path in sorted((waiting_step(path), path) for path in directory.glob("snapshot-*") if waiting_step(path) != NONE):
+        buffer = Buffer.open(path)
+        assert buffer is not None
+        persist(buffer, disk)
+        buffer.answer_durable(buffer.sealed.step)
+        done.append(buffer.sealed.step)
+    return done
+
+
+def flat(pieces: dict[str, Any]) -> list[torch.Tensor]:
+    states = list(pieces["optimizer"].state_dict()["state"].values())
+    return [*pieces["model"].state_dict().values(), *pieces["extra"].values(), *(tensor for state in states for tensor in state.values())]
+
+
+def test_what_becomes_durable_is_what_was_when_the_snapshot_was_taken(tmp_path: Path) -> None:
+    memory, checkpoints = tmp_path / "memory", tmp_path / "checkpoints"
+    memory.mkdir()
+    pieces = trained()
+    before = copy.deepcopy(pieces)
+    assert take(Snapshots(memory, generation=1, rank=0, pieces=pieces, say=SAY), checkpoints, pieces, 10)
+    spoil(pieces)
+    assert the_agent(memory) == [10]
+    (found,) = list_complete(checkpoints)
+    verify(found.path)
+    restore(found.path, pieces, rank=0, world_size=1)
+    assert all(torch.equal(one, other) and one.stride() == other.stride() for one, other in zip(flat(before), flat(pieces), strict=True))
+
+
+def test_a_buffer_that_waits_is_never_written_over_and_the_third_save_is_skipped(tmp_path: Path) -> None:
+    memory, checkpoints = tmp_path / "memory", tmp_path / "checkpoints"
+    memory.mkdir()
+    pieces = trained()
+    snapshots = Snapshots(memory, generation=1, rank=0, pieces=pieces, say=SAY)
+    assert take(snapshots, checkpoints, pieces, 10)
+    assert take(snapshots, checkpoints, pieces, 20)
+    sealed = {path.name: path.read_bytes() for path in memory.iterdir()}
+    assert not take(snapshots, checkpoints, pieces, 30)
+    assert {path.name: path.read_bytes() for path in memory.iterdir()} == sealed
+    assert the_agent(memory) == [10, 20]
+    assert snapshots.durable == 20
+    assert take(snapshots, checkpoints, pieces, 30)
+
+
+def test_memory_for_a_large_state_is_made_beside_the_training(tmp_path: Path) -> None:
+    memory, checkpoints = tmp_path / "memory", tmp_path / "checkpoints"
+    memory.mkdir()
+    pieces = {"state": {"large": torch.zeros(20 << 20)}}
+    snapshots = Snapshots(memory, generation=1, rank=0, pieces=pieces, say=SAY)
+    snapshots.prepare(sections_of(Shard(step=1, generation=1, world_size=1, rank=0), pieces, {}))
+    assert snapshots.settle(within_s=60.0)
+    made = {path: path.stat().st_ino for path in memory.iterdir()}
+    assert len(made) == 2
+    assert take(snapshots, checkpoints, pieces, 1)
+    assert {path: path.stat().st_ino for path in memory.iterdir()} == made, "what was prepared is what is used"
+    assert the_agent(memory) == [1]
+
+
+def test_a_copy_that_was_cut_off_is_known_to_mean_nothing(tmp_path: Path) -> None:
+    buffer = Buffer.create(tmp_path / "snapshot-1-0-0", 1000)
+    buffer.seal(10, 100, b"{}")
+    assert waiting_step(buffer.path) == 10
+    buffer.break_seal()  # The next copy begins, and its writer dies.
+    assert waiting_step(buffer.path) == NONE
+    assert waiting_step(tmp_path / "absent") == NONE
+    (tmp_path / "foreign").write_bytes(os.urandom(5000))
+    assert waiting_step(tmp_path / "foreign") == NONE
+    assert Buffer.open(tmp_path / "foreign") is None
+
+
+def test_offsets_keep_tensors_apart_and_large_ones_at_pages() -> None:
+    sizes = [1, 5000, 0, 64, 4096, 3]
+    places, end = offsets(sizes)
+    assert all(begin + size <= after for begin, size, after in zip(places, sizes, [*places[1:], end], strict=True))
+    assert all(begin % 4096 == 0 for begin, size in zip(places, sizes, strict=True) if size >= 4096)
+
+
+def saves(tmp_path: Path, pieces: dict[str, Any]) -> Saves:
+    (tmp_path / "memory").mkdir(exist_ok=True)
+    plan = SavePlan(checkpoints=tmp_path / "checkpoints", every=1, generation=1, rank=0, world_size=1, retention=Retention())
+    snapshots = Snapshots(tmp_path / "memory", generation=1, rank=0, pieces=pieces, say=SAY)
+    return Saves(plan, pieces, SAY, saved_step=-1, snapshots=snapshots)
+
+
+def test_a_step_counts_as_saved_when_it_is_durable_and_not_before(tmp_path: Path) -> None:
+    kept = saves(tmp_path, trained())
+    kept.save(1, {}, {}, last=False)
+    kept.look()
+    assert kept.saved_step == -1
+    assert not kept.due(1), "it is not taken twice"
+    the_agent(tmp_path / "memory")
+    kept.look()
+    assert kept.saved_step == 1
+
+
+def test_the_last_save_is_durable_when_it_returns(tmp_path: Path) -> None:
+    kept = saves(tmp_path, trained())
+    kept.save(1, {}, {}, last=False)
+    the_agent(tmp_path / "memory")
+    kept.save(2, {}, {"loss": 0.5}, last=True)
+    assert kept.saved_step == 2
+    newest = list_complete(tmp_path / "checkpoints")[0]
+    assert newest.step == 2
+    assert newest.manifest.numbers == {"loss": 0.5}
+
+
+def test_what_the_agent_could_not_write_is_said_once_and_so_is_the_end_of_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    kept = saves(tmp_path, trained())
+    for step in (1, 2):
+        kept.save(step, {}, {}, last=False)
+        for path in (tmp_path / "memory").iterdir():
+            if waiting_step(path) != NONE:
+                buffer = Buffer.open(path)
+                assert buffer is not None
+                buffer.answer_failed(step)
+        kept.look()
+    kept.save(3, {}, {}, last=False)
+    the_agent(tmp_path / "memory")
+    kept.look()
+    said = capfd.readouterr().err
+    assert said.count("could not be saved") == 1
+    assert said.count("saving works again: step 3 is durable.") == 1
+
+
+@pytest.mark.root
+def test_without_enough_memory_training_waits_for_the_disk_instead_and_says_so(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(b"tmpfs", str(memory).encode(), b"tmpfs", 0, b"size=256k") != 0:
+        pytest.skip(f"mounting a small memory is not permitted here: {os.strerror(ctypes.get_errno())}")
+    try:
+        kept = saves(tmp_path, trained())
+        for step in (1, 2):
+            kept.save(step, {}, {}, last=False)
+            assert kept.saved_step == step
+        assert not list(memory.iterdir()), "what did not fit is not left behind"
+    finally:
+        assert libc.umount2(str(memory).encode(), 2) == 0
+    assert capfd.readouterr().err.count("there is no memory for a snapshot") == 1
