@@ -18,11 +18,11 @@ from holdfast.checkpoint.read import restore
 from holdfast.checkpoint.remove import Retention
 from holdfast.checkpoint.snapshot import NONE, Buffer, offsets, persist, waiting_step
 from holdfast.checkpoint.write import sections_of
+from holdfast.trainer import snapshots as snapshots_module
+from holdfast.trainer.place import Place
 from holdfast.trainer.saves import SavePlan, Saves
 from holdfast.trainer.say import Say
 from holdfast.trainer.snapshots import Snapshots
-
-SAY = Say(rank=0, world_size=1)
 
 
 def trained() -> dict[str, Any]:
@@ -71,7 +71,7 @@ def test_what_becomes_durable_is_what_was_when_the_snapshot_was_taken(tmp_path: 
     memory.mkdir()
     pieces = trained()
     before = copy.deepcopy(pieces)
-    assert take(Snapshots(memory, generation=1, rank=0, pieces=pieces, say=SAY), checkpoints, pieces, 10)
+    assert take(Snapshots(memory, 1, Place(), pieces=pieces, say=Say(rank=0, world_size=1)), checkpoints, pieces, 10)
     spoil(pieces)
     assert the_agent(memory) == [10]
     (found,) = list_complete(checkpoints)
@@ -84,7 +84,7 @@ def test_a_buffer_that_waits_is_never_written_over_and_the_third_save_is_skipped
     memory, checkpoints = tmp_path / "memory", tmp_path / "checkpoints"
     memory.mkdir()
     pieces = trained()
-    snapshots = Snapshots(memory, generation=1, rank=0, pieces=pieces, say=SAY)
+    snapshots = Snapshots(memory, 1, Place(), pieces=pieces, say=Say(rank=0, world_size=1))
     assert take(snapshots, checkpoints, pieces, 10)
     assert take(snapshots, checkpoints, pieces, 20)
     sealed = {path.name: path.read_bytes() for path in memory.iterdir()}
@@ -99,7 +99,7 @@ def test_memory_for_a_large_state_is_made_beside_the_training(tmp_path: Path) ->
     memory, checkpoints = tmp_path / "memory", tmp_path / "checkpoints"
     memory.mkdir()
     pieces = {"state": {"large": torch.zeros(20 << 20)}}
-    snapshots = Snapshots(memory, generation=1, rank=0, pieces=pieces, say=SAY)
+    snapshots = Snapshots(memory, 1, Place(), pieces=pieces, say=Say(rank=0, world_size=1))
     snapshots.prepare(sections_of(Shard(step=1, generation=1, world_size=1, rank=0), pieces, {}))
     assert snapshots.settle(within_s=60.0)
     made = {path: path.stat().st_ino for path in memory.iterdir()}
@@ -131,8 +131,8 @@ def test_offsets_keep_tensors_apart_and_large_ones_at_pages() -> None:
 def saves(tmp_path: Path, pieces: dict[str, Any]) -> Saves:
     (tmp_path / "memory").mkdir(exist_ok=True)
     plan = SavePlan(checkpoints=tmp_path / "checkpoints", every=1, generation=1, rank=0, world_size=1, retention=Retention())
-    snapshots = Snapshots(tmp_path / "memory", generation=1, rank=0, pieces=pieces, say=SAY)
-    return Saves(plan, pieces, SAY, saved_step=-1, snapshots=snapshots)
+    snapshots = Snapshots(tmp_path / "memory", 1, Place(), pieces=pieces, say=Say(rank=0, world_size=1))
+    return Saves(plan, pieces, Say(rank=0, world_size=1), saved_step=-1, snapshots=snapshots)
 
 
 def test_a_step_counts_as_saved_when_it_is_durable_and_not_before(tmp_path: Path) -> None:
@@ -191,3 +191,28 @@ def test_without_enough_memory_training_waits_for_the_disk_instead_and_says_so(t
     finally:
         assert libc.umount2(str(memory).encode(), 2) == 0
     assert capfd.readouterr().err.count("there is no memory for a snapshot") == 1
+
+
+def test_memory_that_the_node_cannot_spare_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(snapshots_module, "available_bytes", lambda: 1 << 20)
+    kept = saves(tmp_path, trained())
+    kept.prepare(1)
+    kept.save(1, {}, {}, last=False)
+    assert kept.saved_step == 1
+    assert not list((tmp_path / "memory").iterdir())
+    assert "GB are free): from now on training waits for the disk when it saves." in capfd.readouterr().err
+
+
+def test_free_memory_is_what_the_machine_and_the_control_group_both_have(tmp_path: Path) -> None:
+    group = tmp_path / "sys/fs/cgroup/box"
+    group.mkdir(parents=True)
+    (tmp_path / "proc/self").mkdir(parents=True)
+    (tmp_path / "proc/meminfo").write_text("MemTotal: 100 kB\nMemAvailable: 64 kB\n")
+    assert snapshots_module.available_bytes(tmp_path) == 64 << 10
+    (tmp_path / "proc/self/cgroup").write_text("0::/box\n")
+    (group / "memory.max").write_text("max\n")
+    (group / "memory.current").write_text("3000\n")
+    assert snapshots_module.available_bytes(tmp_path) == 64 << 10
+    (group / "memory.max").write_text("5000\n")
+    (group / "memory.stat").write_text("anon 2000\ninactive_file 500\n")
+    assert snapshots_module.available_bytes(tmp_path) == 2500

@@ -63,7 +63,7 @@ def guard(*, save_every: int = 100, checkpoints: str | PathLike[str] | None = No
         stop.install()
     saved_step = restored.step if restored else -1
     plan = _plan(place, directory, beginning, save_every, retention, restored) if directory and beginning else None
-    snapshots = Snapshots(place.snapshots, generation=plan.generation, rank=place.rank, pieces=pieces, say=say) if plan and place.snapshots else None
+    snapshots = Snapshots(place.snapshots, plan.generation, place, pieces=pieces, say=say) if plan and place.snapshots else None
     saves = Saves(plan, pieces, say, saved_step=saved_step, snapshots=snapshots)
     return Run(beats=beats, saves=saves, stop=stop, say=say, pieces=pieces, restored=restored, world_size=place.world_size)
 

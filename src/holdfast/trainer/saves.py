@@ -17,7 +17,7 @@ from holdfast.checkpoint.write import save, sections_of
 from holdfast.trainer.say import Say
 from holdfast.trainer.snapshots import Snapshots
 
-SETTLE_S = 60.0  # A disk that needs longer for what is in memory is hung, and the process should leave.
+SETTLE_S = 20.0  # A disk that needs longer for what is in memory is hung, and the process should leave: it has 30 s by default.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

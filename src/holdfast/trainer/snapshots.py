@@ -15,6 +15,7 @@ noticed by its version counter, and the snapshot is thrown away.
 from __future__ import annotations
 
 import ctypes
+import errno
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -27,17 +28,20 @@ from holdfast.checkpoint.document import is_tensor, leaves, to_document
 from holdfast.checkpoint.remove import Retention
 from holdfast.checkpoint.snapshot import NONE, Buffer, describe, offsets
 from holdfast.checkpoint.state import in_order, kind_of
+from holdfast.trainer.place import Place
 from holdfast.trainer.say import Say
 
 _SPARE_BYTES: Final = 1 << 20  # For the note, and for state that grows a little.
+_SHARE_OF_MEMORY: Final = 0.4  # Of what is free, for one of the two buffers of every rank on the node: a snapshot must not cost the run its life.
 _AT_ONCE_BYTES: Final = 64 << 20  # So much memory is there in a few hundredths of a second.
 
 
 class Snapshots:
     """The buffers of one rank in one generation."""
 
-    def __init__(self, directory: Path, *, generation: int, rank: int, pieces: Mapping[str, Any], say: Say) -> None:
-        self._paths = [directory / f"snapshot-{generation}-{rank}-{which}" for which in (0, 1)]
+    def __init__(self, directory: Path, generation: int, place: Place, *, pieces: Mapping[str, Any], say: Say) -> None:
+        self._paths = [directory / f"snapshot-{generation}-{place.rank}-{which}" for which in (0, 1)]
+        self._sharers = place.local_world_size
         self._buffers: list[Buffer | None] = [None, None]
         self._pieces, self._say = pieces, say
         self._side: _Side | None = None
@@ -108,6 +112,10 @@ class Snapshots:
 
     def _make(self, which: int, size_bytes: int) -> Buffer:
         self._buffers[which] = None
+        free_bytes = available_bytes()
+        if size_bytes * self._sharers > _SHARE_OF_MEMORY * free_bytes:
+            ranks = f" and {self._sharers} ranks share the node" if self._sharers > 1 else ""
+            raise OSError(errno.ENOMEM, f"it takes {size_bytes / 1e9:.1f} GB{ranks}, and {free_bytes / 1e9:.1f} GB are free")
         buffer = Buffer.create(self._paths[which], size_bytes)
         _pin(buffer.data)
         self._buffers[which] = buffer
@@ -241,6 +249,34 @@ class _Side:
                 found.add(_address(parameter))
                 found |= {_address(value) for value in optimizer.state.get(parameter, {}).values() if hasattr(value, "data_ptr")}
         return found
+
+
+def available_bytes(root: Path = Path("/")) -> int:
+    """Memory that nobody needs now, on the machine and in the control group that may hold us to less."""
+    free = [int(line.split()[1]) << 10 for line in _lines(root / "proc/meminfo") if line.startswith("MemAvailable:")]
+    for line in _lines(root / "proc/self/cgroup"):
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            free += _left_in(root / "sys/fs/cgroup" / path.strip("/"), "memory.max", "memory.current", "inactive_file")
+        elif "memory" in controllers.split(","):
+            free += _left_in(root / "sys/fs/cgroup/memory" / path.strip("/"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+    return min(free, default=1 << 62)
+
+
+def _left_in(group: Path, limit: str, usage: str, cache: str) -> list[int]:
+    """What a control group has left, with what its page cache would give back; nothing where it sets no limit."""
+    try:
+        cached = next((int(line.split()[1]) for line in _lines(group / "memory.stat") if line.split()[0] == cache), 0)
+        return [int((group / limit).read_text()) - int((group / usage).read_text()) + cached]
+    except (OSError, ValueError):  # There is none, or its limit is the word `max`.
+        return []
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
 
 
 def _optimizers(pieces: Mapping[str, Any]) -> list[Any]:
