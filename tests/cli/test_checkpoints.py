@@ -201,7 +201,7 @@ def test_list_says_what_each_is_and_what_is_left_of_others(copied: Path) -> None
     newest = rows[1]
     assert (newest["step"], newest["generation"], newest["ranks"], newest["numbers"]) == (10, 1, 1, {"loss": 6.5})
     assert newest["size_bytes"] - newest["own_bytes"] == FROZEN_BYTES == rows[-1]["bytes_there"], "the frozen layer was written once, for step 2"
-    assert "no record of a checkpoint" in rows[2]["because"]
+    assert "its checksum is not that of what it says" in rows[2]["because"]
     said = checkpoint("list", copied).said
     assert "loss 6.5" in said
     assert "kept for others" in said

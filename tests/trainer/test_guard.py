@@ -60,6 +60,12 @@ def test_a_piece_whose_state_cannot_be_stored_is_refused_before_training(tmp_pat
         holdfast.guard(count=3, checkpoints=tmp_path)
     with pytest.raises(UserError, match=r"state\['open'\] holds a builtins.object, which cannot be stored without pickling"):
         holdfast.guard(state={"open": object()}, checkpoints=tmp_path)
+    with pytest.raises(UserError, match=r"state\['sparse'\] is a tensor of layout torch.sparse_coo"):
+        holdfast.guard(state={"sparse": torch.eye(3).to_sparse()}, checkpoints=tmp_path)
+    with pytest.raises(UserError, match="there is no rule 'newest'; the rules are best, every, last, metric, older_s"):
+        holdfast.guard(keep={"newest": 3})
+    with pytest.raises(UserError, match="no rule below 0"):
+        holdfast.guard(keep={"every": -1})
     with pytest.raises(UserError, match="save_every=-1"):
         holdfast.guard(save_every=-1)
 

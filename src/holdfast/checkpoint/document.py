@@ -34,7 +34,7 @@ def to_document(value: Any, tensors: list[Any]) -> Any:
         case None | bool() | int() | str():
             return value
         case float():
-            return value if math.isfinite(value) else {_MARK: "float", "is": repr(value)}
+            return value if math.isfinite(value) else {_MARK: "float", "is": repr(float(value))}
         case torch.Tensor():
             # The bytes of one that is seen conjugated or negated are those of other numbers.
             tensors.append(value.resolve_conj().resolve_neg() if value.is_conj() or value.is_neg() else value)

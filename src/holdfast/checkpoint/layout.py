@@ -19,7 +19,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from dataclasses import fields as dataclass_fields
 from typing import Any, Final, TypeVar
 
 from holdfast.checkpoint.digest import ALGORITHMS, can_digest, digest_of
@@ -116,8 +117,10 @@ def failed_file(rank: int) -> str:
     return f"rank-{rank:05d}.failed"
 
 
-def is_failed(name: str) -> bool:
-    return _FAILED.fullmatch(name) is not None
+def answered_by(names: Iterable[str]) -> tuple[set[int], set[int]]:
+    """Of the names in a checkpoint's directory: the ranks that left a receipt, and those that could not write."""
+    receipts = {int(found[1]) for name in names if (found := _RECEIPT.fullmatch(name))}
+    return receipts, {int(found[1]) for name in names if (found := _FAILED.fullmatch(name))}
 
 
 def is_receipt(name: str) -> bool:
@@ -145,7 +148,8 @@ def unite(receipts: Iterable[Receipt]) -> Manifest | None:
 
 
 def encode(record: Receipt | Manifest) -> bytes:
-    fields = {"format": FORMAT, **asdict(record), "chunks": [[chunk.digest, chunk.size_bytes, chunk.home] for chunk in record.chunks]}
+    fields = {"format": FORMAT, **{one.name: getattr(record, one.name) for one in dataclass_fields(record)}}
+    fields["chunks"] = [[chunk.digest, chunk.size_bytes, chunk.home] for chunk in record.chunks]
     body = json.dumps(fields, sort_keys=True, indent=1).encode()
     return _BEFORE + digest_of(body, record.algorithm).encode() + _BETWEEN + body + _AFTER
 

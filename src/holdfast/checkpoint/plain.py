@@ -26,6 +26,9 @@ def to_plain(value: Any, where: str) -> Any:
     import torch
 
     if isinstance(value, torch.Tensor):
+        if value.layout != torch.strided or value.is_quantized or value.is_meta:
+            kind = "quantized" if value.is_quantized else "without data (meta)" if value.is_meta else f"of layout {value.layout}"
+            raise UserError(f"{where} is a tensor {kind}, whose bytes are not its values: expected a dense one. Store its parts instead.")
         return _dtensor_to_plain(value, where) if is_dtensor(value) else value.detach()
     if isinstance(value, Mapping):
         return _mapping_to_plain(value, where)

@@ -14,7 +14,7 @@ from typing import Final
 
 from holdfast.checkpoint.disk import Disk
 from holdfast.checkpoint.found import CheckpointFound, list_complete, list_directories, read_manifest
-from holdfast.checkpoint.layout import CHUNKS, MANIFEST, RETIRED, is_failed, is_receipt, parse_directory_name
+from holdfast.checkpoint.layout import CHUNKS, MANIFEST, RETIRED, answered_by, parse_directory_name
 
 _NEWEST: Final = 2  # Never removed: a save that goes on now may refer to them (see `commit.py`).
 
@@ -106,9 +106,8 @@ def sweep_failed(disk: Disk, checkpoints: Path, *, generation: int, before_step:
         step, its_generation = parse_directory_name(path.name) or (0, 0)
         if its_generation != generation or step >= before_step or (path / MANIFEST).exists() or (path / RETIRED).exists():
             continue
-        names = _names_in(path)
-        failed = sum(is_failed(name) for name in names)
-        if failed and failed + sum(map(is_receipt, names)) >= world_size:
+        receipts, failed = answered_by(_names_in(path))
+        if failed and len(receipts | failed) >= world_size:
             _empty(disk, path, needed=frozenset())
 
 
