@@ -10,7 +10,7 @@
 
 VENV ?= .venv
 EXTRAS ?= torch,dev
-SOAK_SECONDS ?= 90
+SOAK_SECONDS ?= 60
 ARGS ?=
 PY := $(VENV)/bin/python
 
