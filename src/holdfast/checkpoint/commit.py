@@ -40,6 +40,7 @@ from holdfast.checkpoint.layout import (
     receipt_file,
     unite,
 )
+from holdfast.checkpoint.remove import Retention, line_of, prune, sweep_failed
 
 Fill = Callable[[Store], str]  # Puts a rank's state into the store, and returns the digest of the chunk from which the rest is found.
 
@@ -81,6 +82,19 @@ def commit(disk: Disk, checkpoints: Path, shard: Shard, fill: Fill, *, base: Man
         _withdraw(disk, path, shard, store)
         raise
     return _complete(disk, checkpoints, shard)
+
+
+def save_in_line(disk: Disk, checkpoints: Path, shard: Shard, fill: Fill, retention: Retention, *, refer: bool = True) -> Manifest | None:
+    """A whole save: sweep what failed before, commit on top of this run's line, remove what no rule wants any more.
+
+    Unless `refer`, everything is written anew: for a rank whose save before this one may still be under way.
+    """
+    sweep_failed(disk, checkpoints, generation=shard.generation, before_step=shard.step, world_size=shard.world_size)
+    line = line_of(checkpoints, retention, generation=shard.generation)
+    manifest = commit(disk, checkpoints, shard, fill, base=line[0].manifest if line and refer else None)
+    if manifest is not None:
+        prune(disk, checkpoints, retention, generation=shard.generation, now=shard.at)
+    return manifest
 
 
 def _is_ahead(checkpoints: Path, shard: Shard, base: Manifest) -> bool:

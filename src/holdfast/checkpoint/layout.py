@@ -69,7 +69,6 @@ class Receipt:
 class Manifest:
     """A complete checkpoint: all that it is made of."""
 
-    job: str = ""
     step: int
     generation: int
     world_size: int

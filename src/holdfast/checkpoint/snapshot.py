@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.checkpoint.chunks import Extent, Store, put_cut
-from holdfast.checkpoint.commit import Shard, commit
+from holdfast.checkpoint.commit import Shard, save_in_line
 from holdfast.checkpoint.disk import Disk
 from holdfast.checkpoint.layout import Manifest
-from holdfast.checkpoint.remove import Retention, line_of, prune, sweep_failed
+from holdfast.checkpoint.remove import Retention
 
 NONE: Final = -1
 DATA: Final = 4096
@@ -153,17 +153,12 @@ def persist(buffer: Buffer, disk: Disk | None = None) -> Manifest | None:
     shard, checkpoints = Shard(**note["shard"]), Path(note["checkpoints"])
     kept = note["retention"]
     retention = Retention(**{**kept, "restored": tuple(kept["restored"]) if kept["restored"] else None})
-    sweep_failed(disk, checkpoints, generation=shard.generation, before_step=shard.step, world_size=shard.world_size)
-    line = line_of(checkpoints, retention, generation=shard.generation)
 
     def fill(store: Store) -> str:
         notes = {name: _put_section(store, buffer.data, section) for name, section in note["sections"].items()}
         return store.put(json.dumps(notes).encode()).digest
 
-    manifest = commit(disk, checkpoints, shard, fill, base=line[0].manifest if line else None)
-    if manifest is not None:
-        prune(disk, checkpoints, retention, generation=shard.generation, now=shard.at)
-    return manifest
+    return save_in_line(disk, checkpoints, shard, fill, retention)
 
 
 def _put_section(store: Store, data: memoryview, section: dict[str, Any]) -> dict[str, Any]:

@@ -11,30 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.checkpoint.chunks import Store
-from holdfast.checkpoint.commit import Shard, commit
+from holdfast.checkpoint.commit import Shard, save_in_line
 from holdfast.checkpoint.disk import Disk
 from holdfast.checkpoint.layout import Manifest
 from holdfast.checkpoint.pieces import Pieces, capture, shared_names
 from holdfast.checkpoint.randomness import capture_randomness
-from holdfast.checkpoint.remove import Retention, line_of, prune, sweep_failed
+from holdfast.checkpoint.remove import Retention
 from holdfast.checkpoint.state import put_value
 
 
 def save(
     checkpoints: Path, shard: Shard, pieces: Pieces, progress: Mapping[str, Any], retention: Retention, disk: Disk | None = None, *, refer: bool = True
 ) -> Manifest | None:  # fmt: skip
-    """Make this rank's state durable; the manifest when the checkpoint is complete with it. Raises what went wrong.
-
-    Unless `refer`, everything is written anew: for a rank whose save before this one may still be under way.
-    """
-    disk = disk or Disk()
-    sweep_failed(disk, checkpoints, generation=shard.generation, before_step=shard.step, world_size=shard.world_size)
-    line = line_of(checkpoints, retention, generation=shard.generation)
-    base = line[0].manifest if line and refer else None
-    manifest = commit(disk, checkpoints, shard, lambda store: _put_state(store, shard, pieces, progress), base=base)
-    if manifest is not None:
-        prune(disk, checkpoints, retention, generation=shard.generation, now=shard.at)
-    return manifest
+    """Make this rank's state durable; the manifest when the checkpoint is complete with it. Raises what went wrong."""
+    return save_in_line(disk or Disk(), checkpoints, shard, lambda store: _put_state(store, shard, pieces, progress), retention, refer=refer)
 
 
 def _put_state(store: Store, shard: Shard, pieces: Pieces, progress: Mapping[str, Any]) -> str:

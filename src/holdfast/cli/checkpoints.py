@@ -183,7 +183,7 @@ class _Row:
 def _about(found: CheckpointFound) -> dict[str, Any]:
     manifest = found.manifest
     return {
-        "name": found.name, "path": str(found.path), "job": manifest.job, "step": manifest.step, "generation": manifest.generation,
+        "name": found.name, "path": str(found.path), "step": manifest.step, "generation": manifest.generation,
         "ranks": manifest.world_size, "at": manifest.at, "size_bytes": manifest.size_bytes, "own_bytes": manifest.own_bytes,
         "chunks": len(manifest.chunks), "algorithm": manifest.algorithm, "numbers": manifest.numbers or {},
     }  # fmt: skip

@@ -71,7 +71,7 @@ class Saves:
             self._tell_durable(self._snapshots.durable)
         if self._snapshots.failed > max(self.saved_step, self._told_failed):
             self._told_failed = self._snapshots.failed
-            self._tell_failed(self._snapshots.failed, self._plan.checkpoints, "its agent could not write it, see `holdfast logs --agent`")
+            self._tell_failed(self._snapshots.failed, self._plan.checkpoints, "the agent could not write it, and its log (logs/node-*.log of the job) says why")
 
     def save(self, step: int, progress: Mapping[str, Any], numbers: Mapping[str, float], *, last: bool) -> None:
         """Save `step`: durable on this rank when this returns if it is the `last` one or nobody else makes it so."""
