@@ -1,0 +1,99 @@
+"""`holdfast checkpoint list`: one line a checkpoint, newest first, and what is left of others."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointMismatch
+from holdfast.checkpoint.found import CheckpointFound, list_directories, look_at
+from holdfast.checkpoint.layout import CHUNKS, MANIFEST, RETIRED, parse_directory_name
+from holdfast.cli import AsJson, State
+from holdfast.cli.checkpoints.drawing import new_grid, new_table, numbers_text, print_json, size_text, when_text
+from holdfast.cli.checkpoints.place import Where, place_of
+from holdfast.cli.words import one_line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A directory with a checkpoint's name: a complete checkpoint, or why it is none."""
+
+    path: Path
+    found: CheckpointFound | None = None
+    status: str = "complete"
+    because: str = ""
+
+    @property
+    def bytes_there(self) -> int:
+        with contextlib.suppress(OSError):
+            return sum(file.stat().st_size for file in (self.path / CHUNKS).iterdir())
+        return 0
+
+    def as_json(self) -> dict[str, Any]:
+        step, generation = parse_directory_name(self.path.name) or (0, 0)
+        row: dict[str, Any] = {"name": self.path.name, "status": self.status, "step": step, "generation": generation, "bytes_there": self.bytes_there}
+        return row | ({"because": self.because} if self.found is None else about_json(self.found))
+
+
+def about_json(found: CheckpointFound) -> dict[str, Any]:
+    manifest = found.manifest
+    return {
+        "name": found.name, "path": str(found.path), "step": manifest.step, "generation": manifest.generation,
+        "ranks": manifest.world_size, "at": manifest.at, "size_bytes": manifest.size_bytes, "own_bytes": manifest.own_bytes,
+        "chunks": len(manifest.chunks), "algorithm": manifest.algorithm, "numbers": manifest.numbers or {},
+    }  # fmt: skip
+
+
+def rows_in(checkpoints: Path) -> list[Row]:
+    newest_first = sorted(list_directories(checkpoints), key=lambda path: (parse_directory_name(path.name) or (0, 0))[::-1], reverse=True)
+    return [row_of(path) for path in newest_first]
+
+
+def row_of(path: Path) -> Row:
+    try:
+        return Row(path=path, found=look_at(path))
+    except (CheckpointCorrupt, CheckpointMismatch) as error:
+        because = str(error.__cause__ or error)  # What to restore instead is not the question here.
+    except OSError as error:
+        because = f"its manifest cannot be read: {error.strerror}"
+    if (path / MANIFEST).exists():
+        return Row(path=path, status="unreadable", because=because)
+    if (path / RETIRED).exists():
+        return Row(path=path, status="retired", because="removed; these chunks are needed by others")
+    return Row(path=path, status="torn", because=because)
+
+
+def list_(where: Where, state: State = None, as_json: AsJson = False) -> None:
+    """List checkpoints, newest first."""
+    place = place_of(where, state)
+    rows = rows_in(place.path)
+    if as_json:
+        print_json([row.as_json() for row in rows])
+    elif not rows:
+        print(f"No checkpoints in {place.said} yet.")
+    else:
+        Console().print(_list_table(rows))
+
+
+def _list_table(rows: Sequence[Row]) -> RenderableType:
+    table = new_table("checkpoint", ("step", "right"), ("gen", "right"), ("ranks", "right"), "when", ("size", "right"), ("written", "right"), "numbers")
+    others = new_grid()
+    for row in rows:
+        if row.found is None:
+            others.add_row(row.path.name, "kept for others" if row.status == "retired" else row.status, size_text(row.bytes_there), Text(one_line(row.because)))
+            continue
+        manifest = row.found.manifest
+        table.add_row(
+            row.path.name, f"{manifest.step:,}", str(manifest.generation), str(manifest.world_size), when_text(manifest.at), size_text(manifest.size_bytes),
+            size_text(manifest.own_bytes), Text(numbers_text(manifest.numbers or {}, "\n")),
+        )  # fmt: skip
+    parts: list[RenderableType] = [table] if table.row_count else []
+    if others.row_count:
+        parts += [Text("\nNo checkpoints, or none any more", style="bold"), others]
+    return Group(*parts)
