@@ -26,6 +26,7 @@ from holdfast import checkpoint
 from holdfast.checkpoint.chunks import Store
 from holdfast.checkpoint.commit import Shard, commit
 from holdfast.checkpoint.disk import Disk
+from holdfast.checkpoint.exchange import Imported
 from holdfast.checkpoint.found import list_complete
 from holdfast.checkpoint.layout import MANIFEST, RETIRED, Manifest, decode_manifest
 from holdfast.checkpoint.remove import Retention, line_of, prune, sweep_failed
@@ -197,18 +198,19 @@ class Recorder:
 
     def __post_init__(self) -> None:
         self._turns = _Turns(self.seed)
-        self._sites = sync_sites()
+        self._sites = sync_sites(*PROTOCOL, *EXCHANGE)
 
-    def run(self, *works: Callable[[Disk], object], fails: int = 0, dies: int = 0) -> None:
-        """All of `works` at once, one rank each. The last rank's write number `fails` finds no space; or it is killed ahead of its operation number `dies`."""
-        limits = [(0, 0)] * (len(works) - 1) + [(fails, dies)]
+    def run(self, *works: Callable[[Disk], object], fails: int = 0, dies: int = 0, breaks: int = 0) -> None:
+        """All of `works` at once, one rank each. The last rank's write number `fails` finds no space, or its operation number `breaks` is not done; or it is
+        killed ahead of its operation number `dies`."""
+        limits = [(0, 0, 0)] * (len(works) - 1) + [(fails, dies, breaks)]
         self._turns.run([partial(work, self.disk(*limit)) for work, limit in zip(works, limits, strict=True)])
 
     def hand_over(self) -> None:
         """Let another rank go on, perhaps: for one that waits."""
         self._turns.hand_over()
 
-    def disk(self, fails: int = 0, dies: int = 0) -> Disk:
+    def disk(self, fails: int = 0, dies: int = 0, breaks: int = 0) -> Disk:
         done = written = 0
 
         def before(name: str, path: Path, *rest: Any) -> None:
@@ -219,6 +221,8 @@ class Recorder:
                 raise Killed
             if name == "write" and written == fails:
                 raise OSError(28, "No space left on device")
+            if done == breaks:
+                raise OSError(5, "Input/output error")
             new = self._below(rest[0]) if name == "rename" else ""
             if new.endswith(f"/{MANIFEST}"):
                 self.manifests[rest[0].parent.name] = decode_manifest(path.read_bytes())
@@ -230,8 +234,8 @@ class Recorder:
     def _below(self, path: Path) -> str:
         return str(path.relative_to(self.root)) if path.is_relative_to(self.root) else OUTSIDE
 
-    def completed(self, manifest: Manifest) -> None:
-        self.returned.setdefault(manifest.name, len(self.operations))
+    def completed(self, one: Manifest | Imported) -> None:
+        self.returned.setdefault(one.name, len(self.operations))
 
     def required(self, done: int) -> frozenset[str]:
         """The checkpoints that must be there after so many operations: somebody knew that they are complete, and nobody began to remove them."""
@@ -491,12 +495,13 @@ def put_on_disk(tree: Tree, root: Path, *, there: Tree) -> None:
 # Who asks for syncs.
 
 Frame = tuple[str, str, int]  # Module, function, line.
-_PROTOCOL = ("chunks", "commit", "disk", "remove")  # Who makes and removes checkpoints.
+PROTOCOL = ("chunks", "commit", "disk", "remove")  # Who makes and removes checkpoints.
+EXCHANGE = ("exchange", "told")  # Who brings them in and takes them out.
 
 
-def sync_sites() -> dict[tuple[Frame, ...], str]:
-    """Every sync that the source asks for, by the frames that lead to it. `put_file` asks for one on behalf of many, so its callers are told apart."""
-    direct, by_way = _calls({"sync_file", "sync_directory"}), _calls({"put_file"})
+def sync_sites(*modules: str) -> dict[tuple[Frame, ...], str]:
+    """Every sync that these ask for, by the frames that lead to it. `put_file` asks for one on behalf of many, so its callers are told apart."""
+    direct, by_way = _calls(modules, {"sync_file", "sync_directory"}), _calls(modules, {"put_file"})
     named: dict[tuple[Frame, ...], str] = {(frame,): f"{frame[0]}.{frame[1]}: {what}" for frame, what in direct.items() if frame[1] != "put_file"}
     for frame in (frame for frame in direct if frame[1] == "put_file"):
         named |= {(frame, caller): f"{caller[0]}.{caller[1]}: sync_file in {what}" for caller, what in by_way.items()}
@@ -507,10 +512,10 @@ def sync_sites() -> dict[tuple[Frame, ...], str]:
     return named
 
 
-def _calls(names: set[str]) -> dict[Frame, str]:
+def _calls(modules: Sequence[str], names: set[str]) -> dict[Frame, str]:
     """Where any of these is called, and how, in the order of the source."""
     found = {}
-    for module in _PROTOCOL:
+    for module in modules:
         source = (Path(*checkpoint.__path__) / f"{module}.py").read_text()
         for function in (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef)):
             for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):

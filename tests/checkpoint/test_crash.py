@@ -13,7 +13,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+import torch
 from checkpoint.disks import (
+    EXCHANGE,
+    PROTOCOL,
     RANKS,
     FileLayer,
     Operation,
@@ -33,7 +36,8 @@ from holdfast.checkpoint import chunks, found
 from holdfast.checkpoint.commit import Shard, mark_failed
 from holdfast.checkpoint.disk import Disk
 from holdfast.checkpoint.errors import CheckpointCorrupt
-from holdfast.checkpoint.found import list_complete, list_directories, newest_complete, verify
+from holdfast.checkpoint.exchange import Format, export_checkpoint, import_checkpoint
+from holdfast.checkpoint.found import CheckpointFound, list_complete, list_directories, newest_complete, verify
 from holdfast.checkpoint.layout import CHUNKS, RETIRED, decode_manifest, directory_name, parse_directory_name, receipt_file
 from holdfast.checkpoint.remove import Retention, prune, remove_checkpoint, sweep_failed, sweep_torn
 
@@ -256,13 +260,16 @@ def _prune_too(checkpoints: Path, wanted: Retention, others: list[tuple[str, ...
 # Power cuts: a run is recorded once, and the power goes after each of its operations, in many ways.
 
 
+CHECKPOINTS = "runs/mine/checkpoints"  # None of these is there at first.
+
+
 class Story:
-    """A run of two ranks, recorded from the first save on, into a directory that is not there yet."""
+    """A run of two ranks, recorded from the first save on."""
 
     def __init__(self, root: Path, seed: int) -> None:
         root.mkdir(exist_ok=True)
         self.recorder = Recorder(root, seed)
-        self.seed, self.checkpoints = seed, root / "checkpoints"
+        self.seed, self.checkpoints = seed, root / CHECKPOINTS
         self.dull = 0  # So many operations are told elsewhere.
 
     def save(self, step: int, generation: int, retention: Retention, *, loss: float = 1.0, fails: int = 0, dies: int = 0) -> None:
@@ -275,6 +282,20 @@ class Story:
                 assert fails
 
         self.recorder.run(*(partial(work, rank) for rank in range(RANKS)), fails=fails, dies=dies)
+
+    def bring_in(self, source: Path, *, breaks: int = 0) -> bool:
+        """Import a checkpoint; whether that came true, with its operation number `breaks` not done."""
+        failed: list[OSError] = []
+
+        def work(disk: Disk) -> None:
+            try:
+                self.recorder.completed(import_checkpoint(source, self.checkpoints, disk=disk))
+            except OSError as error:
+                failed.append(error)
+
+        self.recorder.run(work, breaks=breaks)
+        assert breaks or not failed
+        return not failed
 
     def prune(self, last: int, disk: Disk) -> None:
         prune(disk, self.checkpoints, Retention(last=last), generation=1, now=0.0)
@@ -337,7 +358,7 @@ class Judge:
         state.mkdir(exist_ok=True)
         put_on_disk(tree, state, there=self._there)
         self._there = tree
-        complete = list_complete(state / "checkpoints")
+        complete = list_complete(state / CHECKPOINTS)
         try:
             for one in complete:
                 assert one.manifest == story.recorder.manifests[one.name], f"{one.name} is not what was saved"
@@ -354,7 +375,7 @@ class Judge:
         copy.mkdir()
         try:
             put_on_disk(tree, copy, there={})
-            start_again(copy / "checkpoints")
+            start_again(copy / CHECKPOINTS)
         finally:
             shutil.rmtree(copy)
 
@@ -394,9 +415,9 @@ def test_the_story_has_everything_in_it(story: Story) -> None:
     assert {operation.name for operation in operations} == {
         "make_directory", "create", "write", "sync_file", "rename", "sync_directory", "remove", "remove_directory",
     }  # fmt: skip
-    assert {operation.site for operation in operations} - {""} == set(sync_sites().values()), "a sync of the source is not in the story"
-    retired = {operation.path.split("/")[1]: at for at, operation in enumerate(operations) if operation.new.endswith(f"/{RETIRED}")}
-    last_removal = {operation.path.split("/")[1]: at for at, operation in enumerate(operations) if operation.name == "remove_directory"}
+    assert {operation.site for operation in operations} - {""} == set(sync_sites(*PROTOCOL).values()), "a sync of the source is not in the story"
+    retired = {operation.path.split("/")[3]: at for at, operation in enumerate(operations) if operation.new.endswith(f"/{RETIRED}")}
+    last_removal = {operation.path.split("/")[3]: at for at, operation in enumerate(operations) if operation.name == "remove_directory"}
     gone = {name for name in last_removal if not (story.checkpoints / name).exists()}
     assert {"step-00000050.g1", "step-00000070.g1"} <= gone, "what failed and what was torn is swept"
     assert "step-00000080.g2" in retired, "what lies beyond the line is removed"
@@ -451,7 +472,7 @@ def test_a_power_cut_after_a_removal_that_others_saw_before_it_was_durable_loses
 
 
 def test_a_power_cut_after_a_rank_was_killed_at_its_very_first_operations_loses_nothing_either(tmp_path: Path, judge: Judge) -> None:
-    for dies in range(1, 6):
+    for dies in range(1, 10):
         story = Story(tmp_path / f"{dies}", seed=1)
         story.recorder.run(partial(save_step, checkpoints=story.checkpoints, step=10, rank=0), dies=dies)
         story.save(20, 2, Retention())
@@ -475,6 +496,105 @@ def test_a_power_cut_after_a_rank_was_killed_at_any_operation_and_the_run_went_o
     print(judge)
 
 
+# Import: by the same protocol, and with nothing left of it when it fails. Export: the file is the one before or the new one.
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two files of torch.save, to import."""
+    paths = [tmp_path_factory.mktemp("sources") / f"{name}.pt" for name in ("one", "other")]
+    for seed, path in enumerate(paths):
+        torch.save({"weight": torch.arange(20.0) + seed, "bias": torch.full((3,), seed)}, path)
+    return paths
+
+
+def importing(root: Path, source: Path, *, after_saves: bool, breaks: int = 0) -> Story:
+    """A checkpoint is imported into a place that is not there, or beside those of a run; whatever fails, it is the state before or the new one."""
+    story = Story(root, seed=1)
+    if after_saves:
+        for step in (10, 20):
+            story.save(step, 1, Retention())
+        story.dull = len(story.operations)
+    before = verify_all(story.checkpoints)
+    if story.bring_in(source, breaks=breaks):
+        assert verify_all(story.checkpoints) == [directory_name(0, 2 if after_saves else 0), *before]
+    else:
+        assert verify_all(story.checkpoints) == before
+        assert after_saves or not any(root.iterdir()), "what was made for it is gone too"
+    assert garbage(story.checkpoints) == []
+    return story
+
+
+@pytest.fixture(scope="module")
+def imports(tmp_path_factory: pytest.TempPathFactory, sources: list[Path]) -> list[Story]:
+    """One in which nothing fails, and for each operation one in which this one does; each into a place that is not there, and beside other checkpoints."""
+    stories = []
+    for after_saves in (False, True):
+        root = tmp_path_factory.mktemp("imports")
+        whole = importing(root / "whole", sources[0], after_saves=after_saves)
+        operations = range(1, len(whole.operations) - whole.dull + 1)
+        stories += [whole, *(importing(root / f"{breaks}", sources[0], after_saves=after_saves, breaks=breaks) for breaks in operations)]
+    return stories
+
+
+def test_a_power_cut_during_an_import_leaves_the_state_before_it_or_the_new_one(imports: list[Story], judge: Judge) -> None:
+    known = len(judge.verdicts)
+    assert len(imports) >= 40
+    assert [wrong for story in imports for wrong in islice(what_goes_wrong(story, judge, thorough=True), 1)] == []
+    print(f"imports: {len(judge.verdicts) - known} different states")
+    assert len(judge.verdicts) - known >= 2000
+
+
+@dataclass
+class Exports:
+    """Exports to one name, each in place of the one before."""
+
+    to: str
+    recorder: Recorder
+    versions: list[Tree]  # What was there before the first, after it, and so on.
+    returned: list[int] = field(default_factory=list)  # How many operations were done when each was.
+
+    def of(self, tree: Tree) -> Tree:
+        return {name: content for name, content in tree.items() if name.split("/")[0] == self.to}
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory: pytest.TempPathFactory, sources: list[Path]) -> list[Exports]:
+    checkpoints = tmp_path_factory.mktemp("exported")
+    for source in sources:
+        import_checkpoint(source, checkpoints)
+    return [exporting(tmp_path_factory.mktemp("exports"), list_complete(checkpoints), format) for format in Format]
+
+
+def exporting(root: Path, checkpoints: Collection[CheckpointFound], format: Format) -> Exports:
+    story = Exports(to="it", recorder=Recorder(root, seed=1), versions=[{}])
+    for one in checkpoints:
+        story.recorder.run(lambda disk, one=one: export_checkpoint(one, root / story.to, format, force=True, disk=disk))
+        story.returned.append(len(story.recorder.operations))
+        story.versions.append(story.of({str(path.relative_to(root)): path.read_bytes() if path.is_file() else None for path in root.rglob("*")}))
+        assert [path.name for path in root.iterdir()] == [story.to], "nothing is left beside it"
+    return story
+
+
+def what_goes_wrong_with(story: Exports, *, without: Collection[str] = ()) -> Iterator[str]:
+    layer = FileLayer()
+    is_directory = None in story.versions[1].values()
+    for done, operation in enumerate(story.recorder.operations, start=1):
+        if operation.site not in without:
+            layer.do(operation)
+        finished = sum(at <= done for at in story.returned)
+        allowed = story.versions[finished : finished + 2]
+        if is_directory and len(allowed) == 2:
+            allowed.append({})  # One cannot be renamed over another, so there is a moment in which neither has the name.
+        for how, tree in layer.cuts(f"{done}", thorough=True):
+            if story.of(tree) not in allowed:
+                yield f"after operation {done} ({operation.name} {operation.path}), {how}: neither the export before nor the new one is there"
+
+
+def test_a_power_cut_during_an_export_leaves_the_one_before_it_or_the_new_one(exports: list[Exports]) -> None:
+    assert [wrong for story in exports for wrong in islice(what_goes_wrong_with(story), 1)] == []
+
+
 # Every sync is there because without it a power cut does harm.
 
 
@@ -484,8 +604,17 @@ def sound(story: Story, removals: list[Story], judge: Judge) -> list[Story]:
     return [one for one in (story, *removals) if next(what_goes_wrong(one, judge), None) is None]
 
 
-@pytest.mark.parametrize("site", [*sync_sites().values()])
+@pytest.mark.parametrize("site", [*sync_sites(*PROTOCOL).values()])
 def test_without_any_one_sync_a_power_cut_does_harm(sound: list[Story], judge: Judge, site: str) -> None:
     harm = next((harm for story in sound for harm in what_goes_wrong(story, judge, without={site})), None)
+    print(harm)
+    assert harm is not None, f"no power cut does harm without {site}"
+
+
+@pytest.mark.parametrize("site", [*sync_sites(*EXCHANGE).values()])
+def test_without_any_one_sync_of_an_import_or_export_a_power_cut_does_harm(imports: list[Story], exports: list[Exports], judge: Judge, site: str) -> None:
+    imported = (harm for story in imports for harm in what_goes_wrong(story, judge, without={site}))
+    exported = (harm for story in exports for harm in what_goes_wrong_with(story, without={site}))
+    harm = next(imported, None) or next(exported, None)
     print(harm)
     assert harm is not None, f"no power cut does harm without {site}"

@@ -1,6 +1,6 @@
 """The commit protocol: how the states of many ranks become one checkpoint, without a barrier and without anyone waiting.
 
-    1. make the directory of this step and generation, sync its parent
+    1. make the directory of this step and generation, sync its parent; and those above it as long as nobody has completed one here
     2. put this rank's chunks there, each under a temporary name, synced, renamed; then sync their directory
     3. write this rank's receipt: temporary name, rename. It is for the other ranks and not for after a power cut, which ends them all
     4. list the receipts; whoever finds all of them writes the manifest: sync the directory, temporary name, sync, rename, sync the directory
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from holdfast.checkpoint.chunks import Store, verify_size
 from holdfast.checkpoint.digest import best_algorithm
-from holdfast.checkpoint.disk import Disk, put_file
+from holdfast.checkpoint.disk import Disk, make_directories, put_file
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointMismatch
 from holdfast.checkpoint.found import list_directories
 from holdfast.checkpoint.layout import (
@@ -71,6 +71,7 @@ def commit(disk: Disk, checkpoints: Path, shard: Shard, fill: Fill, *, base: Man
     known = base.by_digest() if base is not None and base.algorithm == algorithm and not _is_ahead(checkpoints, shard, base) else {}
     store = Store(disk, checkpoints, shard.home, rank=shard.rank, known=known, algorithm=algorithm)
     try:
+        make_directories(disk, checkpoints)
         disk.make_directory(path / CHUNKS)
         if base is None:  # Nobody has completed one here yet, so nobody may have seen to it that the place itself is durable.
             disk.sync_directory(checkpoints.parent)
@@ -109,6 +110,7 @@ def _is_ahead(checkpoints: Path, shard: Shard, base: Manifest) -> bool:
 
 def mark_failed(disk: Disk, checkpoints: Path, shard: Shard) -> None:
     """Say that this rank will not take part in this checkpoint, so that what the others write for it is swept."""
+    make_directories(disk, checkpoints)
     disk.make_directory(shard.path(checkpoints))
     disk.create(shard.path(checkpoints) / failed_file(shard.rank)).close()
 

@@ -12,6 +12,7 @@ import io
 import mmap
 import os
 import threading
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -87,6 +88,18 @@ def _write_past_the_cache(file: io.FileIO, view: memoryview) -> int:
     finally:
         fcntl.fcntl(file, fcntl.F_SETFL, flags)
     return done
+
+
+def make_directories(disk: Disk, path: Path) -> None:
+    """Make a directory and those above it that are missing. All but the deepest are durable then; that one is when its parent is synced.
+
+    From the top down, and nothing is put into one that is not durable: so whoever finds some of them made by somebody who died has only the deepest to sync.
+    """
+    missing = list(takewhile(lambda one: not one.exists(), (path, *path.parents)))
+    for one in reversed(missing):
+        with contextlib.suppress(PermissionError):  # What we may not read is none that we have just made.
+            disk.sync_directory(one.parent.parent)
+        disk.make_directory(one)
 
 
 def put_file(disk: Disk, path: Path, content: Bytes, *, temporary: Path, durable: bool = True) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
@@ -27,7 +26,7 @@ from holdfast.checkpoint.chunks import Store
 from holdfast.checkpoint.commit import Shard, commit
 from holdfast.checkpoint.disk import Disk
 from holdfast.checkpoint.found import CheckpointFound, list_directories
-from holdfast.checkpoint.layout import MANIFEST, parse_directory_name
+from holdfast.checkpoint.layout import CHUNKS, MANIFEST, parse_directory_name
 from holdfast.checkpoint.plain import to_plain
 from holdfast.checkpoint.state import put_value
 from holdfast.checkpoint.told import Told, ToldDisk, silent
@@ -165,7 +164,7 @@ def _size_of(path: Path) -> int:
 
 def import_checkpoint(
     source: Path, checkpoints: Path, *, format: Format | None = None, step: int | None = None, piece: str | None = None, trust: bool = False,
-    told: Told = silent,
+    told: Told = silent, disk: Disk | None = None,
 ) -> Imported:  # fmt: skip
     """Make a complete checkpoint of one rank in `checkpoints`, newer than all that are there; raises UserError with what is wrong with the source."""
     need_torch()
@@ -182,7 +181,7 @@ def import_checkpoint(
         "progress": to_plain(state.progress, "progress"),
     }
     sizes = [_checked_bytes(name, tensor) for name, tensor in leaves(own["pieces"]) if is_tensor(tensor)]
-    name = _commit(checkpoints, state.step, own, sum(sizes), told)
+    name = _commit(disk or ToldDisk(sum(sizes), told), checkpoints, state.step, own)
     return Imported(name=name, step=state.step, pieces=tuple(state.pieces), tensors=len(sizes), size_bytes=sum(sizes), remarks=tuple(state.remarks))
 
 
@@ -222,7 +221,7 @@ def _checked_bytes(name: str, tensor: Any) -> int:
     return int(tensor.nbytes)
 
 
-def _commit(checkpoints: Path, step: int, own: dict[str, Any], size_bytes: int, told: Told) -> str:
+def _commit(disk: Disk, checkpoints: Path, step: int, own: dict[str, Any]) -> str:
     """Through the same door as every save. When it fails, nothing is left of it."""
     generations = [named[1] for path in list_directories(checkpoints) if (named := parse_directory_name(path.name))]
     shard = Shard(step=step, generation=max(generations, default=-1) + 1, world_size=1, rank=0, at=time())
@@ -230,26 +229,25 @@ def _commit(checkpoints: Path, step: int, own: dict[str, Any], size_bytes: int, 
     def fill(store: Store) -> str:
         return store.put(json.dumps({"own": put_value(store, own)}).encode()).digest
 
-    made = _make(checkpoints)
+    missing = [path for path in (checkpoints, *checkpoints.parents) if not path.exists()]
     try:
-        manifest = commit(ToldDisk(size_bytes, told), checkpoints, shard, fill)
+        manifest = commit(disk, checkpoints, shard, fill)
     except BaseException as error:
         if isinstance(error, OSError):
             error.filename = str(checkpoints)
         with contextlib.suppress(OSError):
-            (shard.path(checkpoints) / MANIFEST).unlink(missing_ok=True)
-            shutil.rmtree(shard.path(checkpoints), ignore_errors=True)  # The generation was unused, so nothing in there is anybody else's.
-            for path in made:
-                path.rmdir()
+            _take_back(disk, shard.path(checkpoints))
+        for path in missing:
+            disk.remove_directory(path)
         raise
     assert manifest is not None, "the only rank has written, and the checkpoint is not complete"
     return manifest.name
 
 
-def _make(directory: Path) -> list[Path]:
-    """Make a directory and those above it, durably; those that were not there, the deepest first."""
-    made = [path for path in (directory, *directory.parents) if not path.exists()]
-    directory.mkdir(parents=True, exist_ok=True)
-    for path in made:
-        Disk().sync_directory(path.parent)
-    return made
+def _take_back(disk: Disk, path: Path) -> None:
+    """Remove what was written of a checkpoint. Its generation was unused, so nothing in there is anybody else's."""
+    if (path / MANIFEST).exists():
+        disk.remove(path / MANIFEST)
+        disk.sync_directory(path)  # Else a power cut might bring it back, and not what it speaks of.
+    _remove(disk, path / CHUNKS)
+    _remove(disk, path)
