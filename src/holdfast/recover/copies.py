@@ -11,8 +11,12 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from holdfast.domain.held import Held
+
+Part = tuple[int, str]  # Ranks of one owner, told by its place in the gang, of which all that is left is in one domain.
+Owner = TypeVar("Owner", str, Part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +34,27 @@ class Common:
     world_size: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Copy the newest common state of `rank` from one node to another."""
+
+    rank: int
+    source: str
+    to: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    orders: tuple[Order, ...]
+    without: dict[int, str]  # Rank that stays in one domain -> why.
+
+
 def assign(owners: Sequence[str], nodes: Mapping[str, str], before: Mapping[str, str]) -> Assignment:
     """Give as many `owners` as can be a holder among `nodes` (those alive, each with its domain; spares too).
 
     A holder in `before` that is still right stays, because a copy is gigabytes; it moves only if otherwise one more owner would have none.
-    When a spare takes a node's place, `before` should name the spare as the owner: the copy is then already where it belongs.
+    When a spare takes a node's place, `before` should name the spare as the owner: the copy is then already where it belongs, if the spare is of another
+    domain than its holder.
     """
     kept = _still_right(owners, nodes, before)
     last = {owner: holder for owner, holder in kept.items() if owner not in nodes}  # The owner is gone: nobody may write over what may be the only copy.
@@ -69,6 +89,74 @@ def sources(held: Mapping[str, Collection[Held]], newest: Common, runs: Mapping[
     return dict(sorted(found.items()))
 
 
+def missing(
+    gang: Sequence[str], ranks_per_node: int, nodes: Mapping[str, str], holders: Mapping[str, str], held: Mapping[str, Collection[Held]]
+) -> Missing:
+    """Say which copies to make so that each rank of the newest common state is in two domains again.
+
+    `gang` is in the order of the ranks and may name nodes that are gone, `nodes` are those alive, `holders` is what `assign` said of both. A state goes to
+    its owner, else to the owner's holder; where one of them is gone, or still has what it held for another, to a node with room, and only if there is none
+    left to the one that holds least. What a node has counts until a newer state is common, so nobody may drop it before.
+    """
+    held = {node: held.get(node, ()) for node in nodes}
+    newest = newest_common(held)
+    where = _where(held, newest) if newest else {}
+    carried = _carried(gang, ranks_per_node, where)
+    wanted: list[tuple[int, str]] = []
+    homeless: defaultdict[Part, list[int]] = defaultdict(list)
+    for rank, having in where.items():
+        home, *others = {nodes[node] for node in having}
+        if others:
+            continue
+        place = rank // ranks_per_node
+        owner = gang[place] if place < len(gang) else ""  # None when the state is that of a larger gang.
+        holder = holders.get(owner, "")
+        if nodes.get(owner, home) != home:
+            wanted.append((rank, owner))
+        elif nodes.get(holder, home) != home and carried[holder] <= {place}:
+            wanted.append((rank, holder))
+        else:
+            homeless[place, home].append(rank)
+    found = _shelter(list(homeless), nodes, set(holders.values()), carried)
+    wanted += [(rank, to) for part, to in found.items() for rank in homeless[part]]
+    asked: Counter[str] = Counter()
+    orders = []
+    for rank, to in sorted(wanted):
+        orders.append(Order(rank=rank, source=_least(where[rank], asked), to=to))
+        asked[orders[-1].source] += 1
+    without = {rank: _why_one_domain(home, nodes) for (place, home), ranks in homeless.items() if (place, home) not in found for rank in ranks}
+    return Missing(orders=tuple(orders), without=dict(sorted(without.items())))
+
+
+def _carried(gang: Sequence[str], ranks_per_node: int, where: Mapping[int, Sequence[str]]) -> defaultdict[str, set[int]]:
+    """For each node the owners, told by their places in the gang, of whom it holds anything, itself left out."""
+    own = {node: place for place, node in enumerate(gang)}
+    carried: defaultdict[str, set[int]] = defaultdict(set)
+    for rank, having in where.items():
+        for node in having:
+            if own.get(node) != rank // ranks_per_node:
+                carried[node].add(rank // ranks_per_node)
+    return carried
+
+
+def _shelter(parts: Sequence[Part], nodes: Mapping[str, str], holding: set[str], carried: Mapping[str, set[int]]) -> dict[Part, str]:
+    """A node of another domain for each of `parts`: one that holds some of it already, one with room, or the one that holds least."""
+    begun: dict[Part, str] = {}
+    for node in sorted(nodes.keys() - holding):
+        fitting = [part for part in parts if carried.get(node) == {part[0]} and nodes[node] != part[1] and part not in begun]
+        begun.update(dict.fromkeys(fitting[:1], node))
+    used = set(begun.values())
+    room = {node: domain for node, domain in nodes.items() if node in used or (node not in holding and not carried.get(node))}
+    found = _match({part: part[1] for part in parts}, room, begun)
+    load = Counter({node: max(len(carried.get(node, ())), node in holding) for node in nodes})
+    load.update(found.values())
+    for part in sorted(set(parts) - found.keys()):
+        if away := [node for node in nodes if nodes[node] != part[1]]:
+            found[part] = _least(away, load)
+            load[found[part]] += 1
+    return found
+
+
 def _still_right(owners: Sequence[str], nodes: Mapping[str, str], before: Mapping[str, str]) -> dict[str, str]:
     kept: dict[str, str] = {}
     taken: set[str] = set()
@@ -80,7 +168,7 @@ def _still_right(owners: Sequence[str], nodes: Mapping[str, str], before: Mappin
     return kept
 
 
-def _match(domain_of: Mapping[str, str], nodes: Mapping[str, str], kept: Mapping[str, str]) -> dict[str, str]:
+def _match(domain_of: Mapping[Owner, str], nodes: Mapping[str, str], kept: Mapping[Owner, str]) -> dict[Owner, str]:
     """A largest matching of owners (`domain_of`) to `nodes` of another domain that leaves as much of `kept` as it can.
 
     Since any node of another domain will do, an augmenting path never needs more than one move. Say an owner at home in H finds no free node outside H,
@@ -97,7 +185,7 @@ def _match(domain_of: Mapping[str, str], nodes: Mapping[str, str], kept: Mapping
     for owner, holder in kept.items():
         spread[domain_of[owner]][nodes[holder]] += 1
 
-    def place(owner: str, node: str) -> None:
+    def place(owner: Owner, node: str) -> None:
         if owner in holders:
             spread[domain_of[owner]][nodes[holders[owner]]] -= 1
         holders[owner] = node
@@ -130,15 +218,19 @@ def _why_none(owner: str, nodes: Mapping[str, str]) -> str:
         return f"{owner} is gone, and no copy of its state is known"
     elsewhere = sum(domain != nodes[owner] for domain in nodes.values())
     if not elsewhere:
-        return f"all {len(nodes)} nodes are in domain {nodes[owner]}; give nodes of another domain"
+        return _why_one_domain(nodes[owner], nodes)
     return f"every node of another domain than {nodes[owner]} ({elsewhere} of {len(nodes)}) holds a copy already; give more nodes of another domain"
+
+
+def _why_one_domain(domain: str, nodes: Mapping[str, str]) -> str:
+    return f"all {len(nodes)} nodes are in domain {domain}; give nodes of another domain"
 
 
 def _where(held: Mapping[str, Collection[Held]], state: Common) -> dict[int, list[str]]:
     """For each rank of `state` the nodes that have it, by name."""
     where: defaultdict[int, list[str]] = defaultdict(list)
     for node in sorted(held):
-        for rank in sorted({one.rank for one in held[node] if _state(one) == state}):
+        for rank in sorted({one.rank for one in held[node] if _state(one) == state and 0 <= one.rank < one.world_size}):
             where[rank].append(node)
     return dict(sorted(where.items()))
 
