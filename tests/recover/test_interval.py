@@ -178,8 +178,8 @@ def test_no_other_number_of_steps_within_the_bounds_costs_less(measured: Measure
 def test_shares_are_shares_and_the_mean_lies_in_its_interval(measured: Measured) -> None:
     decided = decide(measured)
     assert 0.0 <= decided.goodput <= 1.0 - decided.overhead + 1e-12 <= 1.0 + 1e-12
-    assert decided.failure_every_low_s < decided.failure_every_high_s
-    assert decided.failure_every_low_s < decided.failure_every_s
+    assert decided.failure_every_low_s <= decided.failure_every_high_s
+    assert decided.failure_every_low_s <= decided.failure_every_s
     assert decided.interval_s == decided.every * measured.step_s
 
 
@@ -285,6 +285,12 @@ def test_one_more_failure_does_not_change_what_is_in_use_and_ten_do() -> None:
     first = decide(RUN).every
     assert decide(replace(RUN, failures=4), before=first).every == first
     assert decide(replace(RUN, failures=13), before=first).every < first
+
+
+def test_what_is_as_good_as_never_is_said_so() -> None:
+    decided = decide(replace(RUN, failures=0, node_h=1e8))
+    assert decided.failure_every_s <= decided.failure_every_high_s < math.inf
+    assert "a failure is expected every 100 years or more" in decided.because
 
 
 def test_what_was_given_is_done_and_compared() -> None:

@@ -95,7 +95,7 @@ def decide(measured: Measured, *, before: int | None = None, given: int | None =
         ),
         cheapest=cheapest,
         stall_s=stall_s,
-        failure_every_s=1.0 / rate.mean,
+        failure_every_s=_inverse(rate.mean),
         failure_every_low_s=_inverse(rate.quantile(0.95)),
         failure_every_high_s=_inverse(rate.quantile(0.05)),
     )
@@ -218,7 +218,7 @@ def _duration(seconds: float) -> str:
         count = seconds / size
         if count < up_to:
             return f"{count:.2g} {unit}" if count < 9.95 else f"{count:.0f} {unit}"
-    return "over 100 years"
+    return "100 years or more"
 
 
 # The two functions that the standard library does not have.
