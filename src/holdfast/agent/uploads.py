@@ -1,0 +1,142 @@
+"""Uploads: complete checkpoints are sent to a remote store, beside training and never in its way.
+
+Sees        manifests in the directory of checkpoints, looked for every few seconds.
+Does        sends the newest; then older ones that a rule of `keep` wants for longer than the newest are. What it came too late for is skipped.
+Says        one sentence when the store begins to fail, one when it works again, and `status` at any time.
+Is wrong    when each node has checkpoints of its own: a checkpoint whose chunks lie on several nodes is complete on none of them.
+
+All work is done in one thread that nobody waits for: a store that is slow, hangs or is gone delays neither the agent nor its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from holdfast.checkpoint.found import CheckpointFound, list_complete
+from holdfast.checkpoint.remove import Retention, kept
+from holdfast.errors import HoldfastError
+
+if TYPE_CHECKING:
+    from holdfast.checkpoint.remote import Remote
+
+_LOOK_EVERY_S: Final = 2.0
+_PAUSE_S: Final = 5.0  # After a failure, at most; doubled for each further one.
+_PAUSE_S_MAX: Final = 300.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadStatus:
+    """How the uploads stand, for showing."""
+
+    step: int | None = None  # Of the newest checkpoint that is known to be in the store.
+    sending: str = ""
+    waiting: tuple[str, ...] = ()
+    error: str = ""  # What is wrong, as long as it is.
+
+
+def say(line: str) -> None:
+    print(f"holdfast agent: {line}", file=sys.stderr, flush=True)
+
+
+class Uploads:
+    """Sends what is complete under `checkpoints` to the store at `url`. With `keep`, what no rule of it wants is removed there; without, nothing ever is."""
+
+    def __init__(
+        self, checkpoints: Path, url: str, *, keep: Retention | None = None, say: Callable[[str], None] = say, look_every_s: float = _LOOK_EVERY_S
+    ) -> None:
+        self._checkpoints, self._url, self._keep, self._say, self._look_every_s = checkpoints, url, keep, say, look_every_s
+        self._remote: Remote | None = None
+        self._there: set[str] | None = None  # Names that are in the store, or were until no rule wanted them there: they are not sent again.
+        self._failures = 0
+        self._status = UploadStatus()
+        self._stop = threading.Event()
+
+    @property
+    def status(self) -> UploadStatus:
+        return self._status
+
+    async def run(self) -> None:
+        """Until cancelled, which is immediate: what is being sent is given up, and found and gone on with by the next agent."""
+        threading.Thread(target=self._work, name="holdfast-uploads", daemon=True).start()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._stop.set()
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._send_what_waits()
+            except Exception as error:  # Whatever it was: training goes on, and the next look tries again.
+                self._note_failure(error)
+            self._stop.wait(self._pause_s())
+
+    def _pause_s(self) -> float:
+        if not self._failures:
+            return self._look_every_s
+        return self._look_every_s + random.uniform(0, min(_PAUSE_S_MAX, _PAUSE_S * 2**self._failures))
+
+    def _send_what_waits(self) -> None:
+        """One checkpoint after the other, and a new look before each: by then there may be a newer one."""
+        while not self._stop.is_set() and (waiting := self._waiting()):
+            one = waiting[0]
+            self._status = replace(self._status, sending=one.name, waiting=tuple(other.name for other in waiting[1:]))
+            remote = self._open()
+            try:
+                remote.upload(self._checkpoints, one.name, stop=self._stop.is_set)
+            except HoldfastError:
+                if one.name in {found.name for found in list_complete(self._checkpoints)}:
+                    raise
+                continue  # Training has removed it meanwhile; a newer one is there.
+            self._names_there().add(one.name)
+            if self._keep is not None:
+                remote.prune(self._keep, now=time.time(), stop=self._stop.is_set)
+            self._note_success()
+        self._status = replace(self._status, sending="", waiting=())
+
+    def _waiting(self) -> list[CheckpointFound]:
+        """What is to be sent, the most urgent first."""
+        line = list_complete(self._checkpoints)
+        lasting = kept(line, replace(self._keep, last=0), now=time.time()) if self._keep is not None else set()
+        due = [one for number, one in enumerate(line) if number == 0 or (number >= 2 and one.name in lasting)]
+        return [one for one in due if one.name not in self._names_there()] if due else []
+
+    def _names_there(self) -> set[str]:
+        """Asked for once: from then on all that is there was put there from here, or by an agent whose uploads ours finds when it begins its own."""
+        if self._there is None:
+            found = self._open().list(stop=self._stop.is_set)
+            self._there = {one.name for one in found}
+            self._status = replace(self._status, step=found[0].step if found else None)
+        return self._there
+
+    def _open(self) -> Remote:
+        if self._remote is None:
+            from holdfast.checkpoint.remote import open_remote  # Only here: an agent without a remote store stays light.
+
+            self._remote = open_remote(self._url)
+        return self._remote
+
+    def _note_failure(self, error: Exception) -> None:
+        if self._stop.is_set():
+            return
+        # The words of our own errors hold no secret; those of others may.
+        told = str(error) if isinstance(error, HoldfastError) else f"of a {type(error).__name__} that nobody expected."
+        if not self._failures:
+            self._say(f"checkpoints are not uploaded: {told} Training goes on, and it is tried again.")
+        self._failures += 1
+        self._status = replace(self._status, sending="", error=told)
+
+    def _note_success(self) -> None:
+        if self._failures:
+            self._say(f"uploading checkpoints works again, after {self._failures} failed tries.")
+        self._failures = 0
+        newest = next((one.step for one in list_complete(self._checkpoints) if one.name in self._names_there()), self._status.step)
+        self._status = replace(self._status, sending="", error="", step=newest)
