@@ -125,7 +125,7 @@ class Core:
         node = state.nodes.get(event.node)
         if node is None:
             node = state.nodes[event.node] = Node(host=event.host)
-        node.host = event.host
+        node.host, node.peer = event.host, event.peer
         if node.state is NodeState.GIVEN_UP:
             return
         # The next generation's store may be up already. Of the others, only the one we count on may run.
@@ -238,14 +238,22 @@ class Core:
         state.step = -1
         for node_rank, node in enumerate(gang.nodes):
             first = node_rank * spec.ranks_per_node
+            ranks = tuple(range(first, first + spec.ranks_per_node))
             self._emit(
                 StartGang(
-                    id=self._id(), generation=gang.generation, node=node, ranks=tuple(range(first, first + spec.ranks_per_node)), node_rank=node_rank,
+                    id=self._id(), generation=gang.generation, node=node, ranks=ranks, node_rank=node_rank, sources=self._peers_with(ranks, node),
                     nodes=len(gang.nodes), world_size=spec.world_size, store_host=state.nodes[gang.nodes[0]].host,
                     store_port=store.port, store_hosted=store.hosted, restarts=len(state.attempts), restore=gang.restore, env=spec.env,
                     because=f"restoring {gang.restore}" if gang.restore else "no checkpoint to restore",
                 )
             )  # fmt: skip
+
+    def _peers_with(self, ranks: tuple[int, ...], node: str) -> dict[str, str]:
+        """For each of these ranks whose part is in the memory of another node than `node`: where to get it."""
+        state, gang = self.state, self.state.gang
+        assert gang is not None
+        held = {str(rank): gang.sources[str(rank)] for rank in ranks if gang.sources.get(str(rank), node) != node}
+        return {rank: state.nodes[holder].peer for rank, holder in held.items() if holder in state.nodes}
 
     def _gang_up(self) -> None:
         state, gang, spec = self.state, self.state.gang, self.state.spec
@@ -552,7 +560,7 @@ class Core:
                 state.store = Store(generation=pending.generation, node=pending.node, port=event.port, hosted=event.hosted)
                 self._start_if_ready()
             case "FindCheckpoint" if gang is not None and current:
-                gang.restore, gang.restore_step = event.checkpoint, event.checkpoint_step
+                gang.restore, gang.restore_step, gang.sources = event.checkpoint, event.checkpoint_step, event.sources
                 self._start_if_ready()
             case "StartGang" if gang is not None and current:
                 gang.started.add(pending.node)

@@ -10,7 +10,7 @@ from holdfast.domain.effect import StartGang, StartStore
 STORE = StartStore(id="e1", generation=1, node="node-0", because="a test")
 GANG = StartGang(
     id="e2", generation=1, node="node-0", because="a test", ranks=(2, 3), node_rank=1, nodes=2, world_size=4, store_host="127.0.0.1", store_port=1,
-    store_hosted=True, restarts=0,
+    store_hosted=True, restarts=0, restore="step-00000010.g0",
 )  # fmt: skip
 
 
@@ -32,7 +32,7 @@ def test_an_effect_begun_and_not_answered_is_known_as_such_with_its_ranks(tmp_pa
     second = Recorded(tmp_path / "effects.jsonl")
     assert second.was_begun("e2")
     assert second.answer_of("e2") is None
-    assert second.last_start() == (1, (2, 3))
+    assert second.last_start() == (1, (2, 3), "step-00000010.g0")
     second.close()
 
 
@@ -54,5 +54,5 @@ def test_an_effect_never_seen_is_unknown(tmp_path: Path) -> None:
     recorded = Recorded(tmp_path / "effects.jsonl")
     assert not recorded.was_begun("e9")
     assert recorded.answer_of("e9") is None
-    assert recorded.last_start() == (0, ())
+    assert recorded.last_start() == (0, (), "")
     recorded.close()

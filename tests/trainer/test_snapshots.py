@@ -14,9 +14,13 @@ import torch
 from holdfast.checkpoint.commit import Shard
 from holdfast.checkpoint.disk import Disk
 from holdfast.checkpoint.found import list_complete, verify
-from holdfast.checkpoint.read import restore
+from holdfast.checkpoint.memory import available_bytes
+from holdfast.checkpoint.persist import persist, read_index
+from holdfast.checkpoint.persist import verify as still_sound
+from holdfast.checkpoint.read import note_of, recall, restore
 from holdfast.checkpoint.remove import Retention
-from holdfast.checkpoint.snapshot import NONE, Buffer, offsets, persist, waiting_step
+from holdfast.checkpoint.snapshot import Buffer, Word, offsets, peek
+from holdfast.checkpoint.snapshot import say as say_of
 from holdfast.checkpoint.write import sections_of
 from holdfast.trainer import snapshots as snapshots_module
 from holdfast.trainer.place import Place
@@ -52,13 +56,26 @@ def take(snapshots: Snapshots, checkpoints: Path, pieces: dict[str, Any], step: 
 def the_agent(directory: Path, *, disk: Disk | None = None) -> list[int]:
     """Do what the agent does, in the order it does it; the steps made durable."""
     done = []
-    for _, path in sorted((waiting_step(path), path) for path in directory.glob("snapshot-*") if waiting_step(path) != NONE):
+    for step, path in sorted((step, path) for path in directory.glob("snapshot-?-?") if (step := waiting_step(path)) != -1):
         buffer = Buffer.open(path)
         assert buffer is not None
         persist(buffer, disk)
-        buffer.answer_durable(buffer.sealed.step)
-        done.append(buffer.sealed.step)
+        tell(path, Word.DURABLE)
+        tell(path, Word.FREE)
+        done.append(step)
     return done
+
+
+def tell(path: Path, word: Word) -> None:
+    """What the agent says of what is there now."""
+    head = peek(path)
+    assert head is not None
+    say_of(path, word, head.seal.serial)
+
+
+def waiting_step(path: Path) -> int:
+    head = peek(path)
+    return head.seal.step if head is not None and head.is_waiting else -1
 
 
 def flat(pieces: dict[str, Any]) -> list[torch.Tensor]:
@@ -110,14 +127,14 @@ def test_memory_for_a_large_state_is_made_beside_the_training(tmp_path: Path) ->
 
 
 def test_a_copy_that_was_cut_off_is_known_to_mean_nothing(tmp_path: Path) -> None:
-    buffer = Buffer.create(tmp_path / "snapshot-1-0-0", 1000)
-    buffer.seal(10, 100, b"{}")
+    buffer = Buffer.create(tmp_path / "snapshot-0-0", 1000)
+    buffer.seal(10, 1, 100, b"{}")
     assert waiting_step(buffer.path) == 10
     buffer.break_seal()  # The next copy begins, and its writer dies.
-    assert waiting_step(buffer.path) == NONE
-    assert waiting_step(tmp_path / "absent") == NONE
+    assert waiting_step(buffer.path) == -1
+    assert waiting_step(tmp_path / "absent") == -1
     (tmp_path / "foreign").write_bytes(os.urandom(5000))
-    assert waiting_step(tmp_path / "foreign") == NONE
+    assert waiting_step(tmp_path / "foreign") == -1
     assert Buffer.open(tmp_path / "foreign") is None
 
 
@@ -162,10 +179,9 @@ def test_what_the_agent_could_not_write_is_said_once_and_so_is_the_end_of_it(tmp
     for step in (1, 2):
         kept.save(step, {}, {}, last=False)
         for path in (tmp_path / "memory").iterdir():
-            if waiting_step(path) != NONE:
-                buffer = Buffer.open(path)
-                assert buffer is not None
-                buffer.answer_failed(step)
+            if waiting_step(path) != -1:
+                tell(path, Word.FAILED)
+                tell(path, Word.FREE)
         kept.look()
     kept.save(3, {}, {}, last=False)
     the_agent(tmp_path / "memory")
@@ -208,11 +224,92 @@ def test_free_memory_is_what_the_machine_and_the_control_group_both_have(tmp_pat
     group.mkdir(parents=True)
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text("MemTotal: 100 kB\nMemAvailable: 64 kB\n")
-    assert snapshots_module.available_bytes(tmp_path) == 64 << 10
+    assert available_bytes(tmp_path) == 64 << 10
     (tmp_path / "proc/self/cgroup").write_text("0::/box\n")
     (group / "memory.max").write_text("max\n")
     (group / "memory.current").write_text("3000\n")
-    assert snapshots_module.available_bytes(tmp_path) == 64 << 10
+    assert available_bytes(tmp_path) == 64 << 10
     (group / "memory.max").write_text("5000\n")
     (group / "memory.stat").write_text("anon 2000\ninactive_file 500\n")
-    assert snapshots_module.available_bytes(tmp_path) == 2500
+    assert available_bytes(tmp_path) == 2500
+
+
+def left_behind(tmp_path: Path, pieces: dict[str, Any], *, step: int = 10) -> Path:
+    """The memory of a worker that saved a step and died; the agent has made it durable."""
+    memory = tmp_path / "memory"
+    memory.mkdir(exist_ok=True)
+    assert take(Snapshots(memory, 1, Place(), pieces=pieces, say=Say(rank=0, world_size=1)), tmp_path / "checkpoints", pieces, step)
+    assert the_agent(memory) == [step]
+    return memory
+
+
+def the_next(memory: Path) -> Snapshots:
+    return Snapshots(memory, 2, Place(), pieces={}, say=Say(rank=0, world_size=1))
+
+
+def test_the_next_worker_finds_the_state_in_memory_bit_for_bit_and_as_its_own(tmp_path: Path) -> None:
+    pieces = trained()
+    before = copy.deepcopy(pieces)
+    memory = left_behind(tmp_path, pieces)
+    tell(memory / "snapshot-0-0", Word.SOUND)
+    found = the_next(memory).find("step-00000010.g1")
+    assert found is not None
+    spoil(pieces)
+    restored = recall(*found, pieces, world_size=1)
+    assert restored is not None
+    assert (restored.name, restored.step, restored.generation) == ("step-00000010.g1", 10, 1)
+    assert all(torch.equal(one, other) and one.stride() == other.stride() for one, other in zip(flat(before), flat(pieces), strict=True))
+    buffer = Buffer.open(memory / "snapshot-0-0")
+    assert buffer is not None
+    buffer.data[:] = bytes(len(buffer.data))  # The next save goes there while training goes on.
+    assert all(torch.equal(one, other) for one, other in zip(flat(before), flat(pieces), strict=True)), "nothing that trains lies in the buffer"
+
+
+def test_what_is_not_the_state_asked_for_or_of_another_world_is_not_taken_from_memory(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pieces = trained()
+    memory = left_behind(tmp_path, pieces)
+    assert the_next(memory).find("step-00000010.g2") is None
+    assert the_next(memory).find("step-00000020.g1") is None
+    tell(memory / "snapshot-0-0", Word.SOUND)
+    found = the_next(memory).find("step-00000010.g1")
+    assert found is not None
+    assert recall(*found, pieces, world_size=2) is None
+    say_of(memory / "snapshot-0-0", Word.SOUND, 0)
+    tell(memory / "snapshot-0-0", Word.DAMAGED)
+    assert the_next(memory).find("step-00000010.g1") is None
+    assert "in this node's memory is damaged: it is read from the disk." in capfd.readouterr().err
+
+
+def test_every_flipped_byte_of_a_snapshot_in_memory_is_found(tmp_path: Path) -> None:
+    memory = left_behind(tmp_path, trained())
+    path = memory / "snapshot-0-0"
+    buffer, index = Buffer.open(path), read_index(path)
+    assert buffer is not None
+    assert index is not None
+    assert still_sound(buffer, index)
+    note = buffer.note()
+    meant = [place for section in note["sections"].values() for one in section["tensors"] for place in range(one["offset"], one["offset"] + one["size"])]
+    seal = buffer.head.seal
+    meant += range(seal.data_bytes, seal.data_bytes + seal.note_bytes)
+    for place in meant[:: max(1, len(meant) // 500)]:
+        buffer.data[place] ^= 1
+        assert not still_sound(buffer, index), place
+        buffer.data[place] ^= 1
+    assert still_sound(buffer, index)
+
+
+def test_what_all_ranks_hold_alike_is_kept_once_on_each_node_and_made_durable_once(tmp_path: Path) -> None:
+    memory, checkpoints = tmp_path / "memory", tmp_path / "checkpoints"
+    memory.mkdir()
+    sections = {"own": {"pieces": {}, "shared": ["model"], "randomness": {}, "progress": {}}, "shared": {"model": {"weight": torch.arange(4.0)}}}
+    for rank in (0, 1):  # One node each: both are the first of theirs.
+        place = Place(rank=rank, world_size=2)
+        shard = Shard(step=5, generation=1, world_size=2, rank=rank)
+        assert Snapshots(memory, 1, place, pieces={}, say=Say(rank=rank, world_size=2)).take(shard, checkpoints, Retention(), sections)
+    assert the_agent(memory) == [5, 5]
+    (found,) = list_complete(checkpoints)
+    notes = [note_of(found, rank) for rank in (0, 1)]
+    assert [sorted(note) for note in notes] == [["own", "shared"], ["own"]]
+    kept = Buffer.open(memory / "snapshot-1-0")
+    assert kept is not None
+    assert kept.note()["sections"]["shared"]["kept"]

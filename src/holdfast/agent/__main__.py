@@ -1,7 +1,7 @@
 """The agent: effects in, events out. `python -m holdfast.agent NODE.json PARENT-PID`.
 
-Five small loops share one thread: talk with control, hear the warm parent, read beats, probe processes, follow output. Each effect is recorded before it is
-performed; its answer is recorded before it is told; what is told is kept until control has written it down.
+Small loops share one thread: talk with control, hear the warm parent, read beats, probe processes, follow output, keep snapshots and copies. Each effect is
+recorded before it is performed; its answer is recorded before it is told; what is told is kept until control has written it down.
 """
 
 from __future__ import annotations
@@ -24,23 +24,26 @@ from typing import Any, assert_never
 import msgspec
 
 from holdfast.agent import stacks, tree
+from holdfast.agent.copies import Copies, NotHeld
 from holdfast.agent.exits import NOTHING_COUNTED, Evidence, MemoryKills, classify, read_kernel_log, read_memory_kills, read_memory_kills_again
 from holdfast.agent.parent import ParentGone, Row, WarmParent
 from holdfast.agent.persist import Persist
 from holdfast.agent.recorded import Recorded
 from holdfast.agent.watch import Watch
+from holdfast.checkpoint.layout import parse_directory_name
 from holdfast.crashpoints import crash_point
 from holdfast.domain.beat import Beat
 from holdfast.domain.effect import CaptureStacks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
 from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, WorkerExited
 from holdfast.domain.exit import Exit, ExitKind
+from holdfast.domain.held import Held
 from holdfast.domain.node import NO_FD, NodeSpec
 from holdfast.errors import HoldfastError
 from holdfast.launch.lifeline import adopt_orphans, die_with_parent
 from holdfast.launch.namespaces import hide, join_network
 from holdfast.wire.codec import decode_effect, encode
-from holdfast.wire.frames import BadFrame, Channel, connect
-from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Leave, Output, Readings
+from holdfast.wire.frames import BadFrame, Channel, connect, serve
+from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Hold, Leave, Output, Readings, Whole
 from holdfast.wire.outbox import Outbox
 
 _OUTPUT_BYTES = 64 << 10
@@ -58,7 +61,8 @@ class Agent:
         self._channel: Channel | None = None
         self._watch = Watch(Path(spec.shared_memory), self._sample_stack)
         self._parent = WarmParent(spec, self._parent_told)
-        self._persist = Persist(Path(spec.shared_memory))
+        self._persist = Persist(Path(spec.shared_memory), Path(spec.checkpoints))
+        self._copies = Copies(Path(spec.shared_memory), self._persist)
         self._busy: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._followed: dict[int, int] = {}  # Rank to how far its log was sent.
@@ -66,11 +70,13 @@ class Agent:
         self._started_last = 0  # The newest generation that was started here.
         self._memory_kills: dict[int, MemoryKills] = {}
         self._leaving = asyncio.Event()
+        self._persist_copies: tuple[int, ...] = ()
         self._grace_s = 0.0
 
     async def run(self) -> None:
         await self._find_parent()
-        loops = [self._talk(), self._read_beats(), self._probe(), self._follow(), self._keep_parent(), self._persist.run()]
+        peers = await serve(Path(self._spec.peer), self._copies.serve)
+        loops = [self._talk(), self._read_beats(), self._probe(), self._follow(), self._keep_parent(), self._persist.run(), self._copies.run()]
         tasks = [asyncio.create_task(loop) for loop in loops]
         leaving = asyncio.create_task(self._leaving.wait())
         await asyncio.wait([*tasks, leaving], return_when=asyncio.FIRST_COMPLETED)
@@ -78,6 +84,8 @@ class Agent:
         for task in (*tasks, leaving):
             task.cancel()
         await asyncio.gather(*tasks, leaving, return_exceptions=True)
+        peers.close()
+        self._copies.close()
         if broken and not self._leaving.is_set():
             broken[0].result()  # Our own mistake: stop here, and leave the workers to the agent that comes after us.
         await self._take_down()
@@ -97,8 +105,12 @@ class Agent:
                 continue
             self._channel, self._watched = channel, False
             channel.send(
-                Hello(node=self._spec.node, instance=self._instance, host=self._spec.host, pid=os.getpid(), running=self._watch.generations())
-            )
+                Hello(
+                    node=self._spec.node, instance=self._instance, host=self._spec.host, pid=os.getpid(), peer=self._spec.peer, domain=self._spec.domain,
+                    running=self._watch.generations(),
+                )
+            )  # fmt: skip
+            self._send_readings()
             for told in self._outbox.unacknowledged():
                 channel.send(told)
             with contextlib.suppress(BadFrame):
@@ -119,7 +131,12 @@ class Agent:
             case Follow(ranks=ranks):
                 self._followed = {rank: self._followed.get(rank, self._log_size(rank)) for rank in ranks}
                 self._watched = True
-            case Leave():
+            case Whole(sealed=sealed, safe=safe, permit=permit):
+                self._persist.whole(sealed, safe, permit)
+            case Hold(of=of):
+                self._copies.hold({int(rank): peer for rank, peer in of.items()})
+            case Leave(persist=ranks):
+                self._persist_copies = ranks
                 self.leave(0.0)
             case _:
                 pass  # Meant for somebody else, by a newer control perhaps.
@@ -197,7 +214,8 @@ class Agent:
     async def _start_gang(self, effect: StartGang) -> dict[str, Any]:
         job, parent = self._spec.job, await self._living_parent()
         self._begin_output(effect)
-        self._persist.forget(before_generation=effect.generation)
+        self._persist.hand_over(effect.generation, effect.ranks, effect.restore)
+        await self._fetch(effect)
         waiting = {}
         for local_rank, rank in enumerate(effect.ranks):
             order = self._order(effect.id, effect.generation, rank)
@@ -210,6 +228,16 @@ class Agent:
         for rank, started in waiting.items():
             self._add(rank, effect.generation, (await started)["pid"])
         return {}
+
+    async def _fetch(self, effect: StartGang) -> None:
+        """Get what others have in memory of the state these ranks are to restore. What cannot be had they read from the disk."""
+        step, generation = parse_directory_name(effect.restore) or (-1, -1)
+        for rank, peer in effect.sources.items():
+            wanted = Held(generation=generation, step=step, rank=int(rank), world_size=effect.world_size)
+            try:
+                await self._copies.fetch(wanted, peer)
+            except NotHeld as error:
+                print(f"holdfast agent: rank {rank} of {effect.restore} comes from the disk: {error}", file=sys.stderr, flush=True)
 
     def _add(self, rank: int, generation: int, pid: int) -> None:
         self._watch.add(rank, generation, pid)
@@ -235,7 +263,8 @@ class Agent:
         if row["left"]:
             pids = row["left"]
             return {"because": f"processes {pids} on {self._spec.node} survived SIGKILL (state {tree.state(pids[0])})", "unkillable": pids}
-        await self._persist.settle(within_s=_SETTLE_S)  # So that the search for the newest checkpoint, which comes next, finds what they had sealed.
+        await self._persist.settle_index(within_s=_SETTLE_S)
+        self._send_readings()  # So that the search for the newest checkpoint, which comes next, knows what they had sealed.
         return {}
 
     def _order(self, id: str, generation: int, rank: int) -> dict[str, Any]:
@@ -273,7 +302,9 @@ class Agent:
             for row in listed["running"]:
                 if row["role"] == "worker":
                     self._add(row["rank"], row["generation"], row["pid"])
-        generation, ranks = self._recorded.last_start()
+        generation, ranks, restore = self._recorded.last_start()
+        if generation:
+            self._persist.hand_over(generation, ranks, restore)
         ended = {row["rank"]: row for row in self._exits(generation)}
         for rank in ranks:
             if rank in ended:
@@ -357,10 +388,14 @@ class Agent:
 
     async def _read_beats(self) -> None:
         while True:
-            if self._channel is not None:
-                usage = resource.getrusage(resource.RUSAGE_SELF)
-                self._channel.send(Readings(node=self._spec.node, ranks=self._watch.read(), cpu_s=usage.ru_utime + usage.ru_stime))
+            self._send_readings()
             await asyncio.sleep(self._spec.beat_every_s)
+
+    def _send_readings(self) -> None:
+        if self._channel is not None:
+            usage = resource.getrusage(resource.RUSAGE_SELF)
+            cpu_s = usage.ru_utime + usage.ru_stime
+            self._channel.send(Readings(node=self._spec.node, ranks=self._watch.read(), held=self._persist.held(), cpu_s=cpu_s))
 
     async def _probe(self) -> None:
         while True:
@@ -415,6 +450,7 @@ class Agent:
         await self._parent.close(within_s=self._grace_s + 2 * policy.kill_wait_s)
         await asyncio.to_thread(tree.end_marked, self._spec.job.job, self._spec.mark)
         await self._persist.settle(within_s=_SETTLE_S)
+        await self._copies.persist(self._persist_copies)
         if self._channel is not None:
             await self._channel.closed()
         self._recorded.close()

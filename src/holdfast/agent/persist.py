@@ -1,6 +1,9 @@
-"""Persist: the agent's side of saving through memory. Whatever its workers have sealed is made durable, whether they still live or not.
+"""Persist: what an agent does for the snapshots in its node's memory, whether the workers who took them still live or not.
 
-Each rank's snapshots are taken one after the other, the oldest first: a checkpoint may refer to the newest complete one only because no rank has two
+    sealed by a worker ─► index ─► durable ─► free to be written over, when nothing is lost with it
+                              └─► held: can be restored from here, and copied to another node
+
+Each rank's snapshots are made durable one after the other, the oldest first: a checkpoint may refer to the newest complete one only because no rank has two
 saves under way (see checkpoint/commit.py). Work is done in threads; what it costs the workers is bounded by the number of them.
 """
 
@@ -10,27 +13,124 @@ import asyncio
 import contextlib
 import re
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
-from holdfast.checkpoint.snapshot import NONE, Buffer, persist, waiting_step
+from holdfast.checkpoint.commit import other_rank_failed
+from holdfast.checkpoint.layout import MANIFEST, directory_name, parse_directory_name
+from holdfast.checkpoint.persist import index_path, persist, read_index, verify
+from holdfast.checkpoint.snapshot import NONE, Buffer, Head, Word, peek, say
+from holdfast.domain.held import Held
 
 _LOOK_EVERY_S: Final = 0.05
-_NAME: Final = re.compile(r"snapshot-(\d+)-(\d+)-[01]")
+_NAME: Final = re.compile(r"snapshot-(\d+)-[01]")
+COPY: Final = re.compile(r"copy-(\d+)")
 
 
 class Persist:
     """All snapshots below one node's memory."""
 
-    def __init__(self, directory: Path) -> None:
-        self._directory = directory
+    def __init__(self, directory: Path, checkpoints: Path) -> None:
+        self._directory, self._checkpoints = directory, checkpoints
         self._busy: dict[int, asyncio.Task[None]] = {}  # By rank.
+        self._verifying: dict[Path, asyncio.Task[None]] = {}
+        self._sending: Counter[Path] = Counter()
+        self.sealed = self._safe = (NONE, NONE)  # The newest generation and step that every rank has in memory; and a copy of.
+        self._generation, self._wanted = 0, (NONE, NONE)  # Which runs here now, and what it restored.
+        self._held: dict[Path, tuple[int, Held]] = {}  # With the serial number it is about.
 
     async def run(self) -> None:
         while True:
             self._begin_what_waits()
+            self._verify_what_was_left()
+            self._free_what_may_go()
             await asyncio.sleep(_LOOK_EVERY_S)
+
+    # What is here.
+
+    def held(self) -> tuple[Held, ...]:
+        """What could be restored from here: own snapshots and copies of others, with an index and not known to be damaged."""
+        found = {}
+        for path in (*(path for path, _ in self._own()), *self._copies()):
+            head = peek(path)
+            if head is None or not head.is_sealed or head.said(Word.DAMAGED):
+                continue
+            known = self._held.get(path)
+            if known is None or known[0] != head.seal.serial:
+                index = read_index(path)
+                if index is None:
+                    continue
+                known = head.seal.serial, Held(generation=index.generation, step=index.step, rank=index.rank, world_size=index.world_size)
+            found[path] = known
+        self._held = found
+        return tuple(sorted({held for _, held in found.values()}, key=lambda one: (one.generation, one.step, one.rank)))
+
+    def where(self, wanted: Held) -> Path | None:
+        """The file that holds it."""
+        self.held()
+        return next((path for path, (_, held) in self._held.items() if held == wanted), None)
+
+    @contextlib.contextmanager
+    def sending(self, path: Path) -> Iterator[None]:
+        """While its content is sent somewhere it is not written over."""
+        self._sending[path] += 1
+        try:
+            yield
+        finally:
+            self._sending[path] -= 1
+
+    def whole(self, sealed: tuple[int, int], safe: tuple[int, int], permit: int) -> None:
+        """What control says is whole in memory."""
+        self.sealed, self._safe = max(self.sealed, sealed), max(self._safe, safe)
+        for path, _ in self._own():
+            head = peek(path)
+            if head is not None and head.said(Word.FAILED) and head.seal.key > self._safe and permit > head.seal.step:
+                say(path, Word.PERMIT, permit)
+
+    def may_go(self, key: tuple[int, int]) -> bool:
+        """Whether nothing is lost with a content: it was given up, every rank has a newer one in memory, or the disk has the whole checkpoint."""
+        generation, step = key
+        given_up = generation < self._generation and key != self._wanted
+        return given_up or key < self._safe or (self._checkpoints / directory_name(step, generation) / MANIFEST).exists()
+
+    # From one generation to the next.
+
+    def hand_over(self, generation: int, ranks: Collection[int], restore: str) -> None:
+        """The memory of the generation before is for those who come now. What they are to restore stays as it is; all else may be written over."""
+        wanted = parse_directory_name(restore)
+        self._generation, self._wanted = generation, (wanted[1], wanted[0]) if wanted else (NONE, NONE)
+        for path, rank in self._own():
+            head = peek(path)
+            if rank not in ranks and (head is None or head.seal.key != self._wanted):
+                self.drop(path)
+        for path in self._copies():
+            head, rank = peek(path), int(path.name.removeprefix("copy-"))
+            if rank in ranks and head is not None and head.is_sealed and head.seal.key == self._wanted:
+                self._make_own(path, rank)
+
+    def _make_own(self, copy: Path, rank: int) -> None:
+        """What was held for another node is for a rank that runs here now."""
+        both = [self._directory / f"snapshot-{rank}-{which}" for which in (0, 1)]
+        target = next((path for path in both if not path.exists()), None)
+        if target is not None and index_path(copy).exists():
+            copy.rename(target)
+            index_path(copy).rename(index_path(target))
+
+    def drop(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+        index_path(path).unlink(missing_ok=True)
+
+    def _own(self) -> list[tuple[Path, int]]:
+        """Files of this node's own ranks."""
+        names = ((path, _NAME.fullmatch(path.name)) for path in self._directory.glob("snapshot-*"))
+        return [(path, int(name[1])) for path, name in names if name]
+
+    def _copies(self) -> list[Path]:
+        return [path for path in self._directory.glob("copy-*") if COPY.fullmatch(path.name)]
+
+    # Making durable.
 
     async def settle(self, *, within_s: float) -> None:
         """Until all that is sealed is durable or has failed, or the time is up."""
@@ -39,35 +139,73 @@ class Persist:
                 while self._begin_what_waits():
                     await asyncio.wait(list(self._busy.values()), return_when=asyncio.FIRST_COMPLETED)
 
-    def forget(self, *, before_generation: int) -> None:
-        """Give back the memory of generations that are gone."""
-        for path in self._directory.glob("snapshot-*"):
-            name = _NAME.fullmatch(path.name)
-            if name and int(name[1]) < before_generation:
-                path.unlink(missing_ok=True)
+    async def settle_index(self, *, within_s: float) -> None:
+        """Until all that is sealed can be restored from memory, or the time is up."""
+        with contextlib.suppress(asyncio.TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self._begin_what_waits() and any(read_index(path) is None for path, _ in self._own() if _is_waiting(path)):
+                    await asyncio.sleep(0.005)
 
     def _begin_what_waits(self) -> bool:
         """Whether anything waits or is under way."""
-        waiting: dict[int, list[tuple[int, Path]]] = defaultdict(list)
-        for path in self._directory.glob("snapshot-*"):
-            name, step = _NAME.fullmatch(path.name), waiting_step(path)
-            if name and step != NONE:
-                waiting[int(name[2])].append((step, path))
+        waiting: dict[int, list[tuple[tuple[int, int], Path]]] = defaultdict(list)
+        for path, rank in self._own():
+            head = peek(path)
+            if head is not None and head.is_waiting:
+                waiting[rank].append((head.seal.key, path))
         for rank, found in waiting.items():
             if rank not in self._busy:
-                task = self._busy[rank] = asyncio.create_task(asyncio.to_thread(_persist, min(found)[1]))
+                task = self._busy[rank] = asyncio.create_task(asyncio.to_thread(self._make_durable, min(found)[1]))
                 task.add_done_callback(lambda _, rank=rank: self._busy.pop(rank, None))  # type: ignore[misc]
         return bool(self._busy)
 
+    def _make_durable(self, path: Path) -> None:
+        buffer = Buffer.open(path)
+        head = buffer.head if buffer is not None else None
+        if buffer is None or head is None or not head.is_waiting:
+            return
+        try:
+            if other_rank_failed(self._checkpoints / head.seal.name):
+                say(path, Word.FREE, head.seal.serial)  # It will never be complete, so that the next save can be: all ranks are free for it.
+                return
+            persist(buffer)
+            say(path, Word.DURABLE, head.seal.serial)
+        except Exception as error:  # Whatever it was: the worker is told, older checkpoints are kept, and the next save is tried.
+            print(f"holdfast agent: {head.seal.name} in {path.name} could not be made durable: {error!r}", file=sys.stderr, flush=True)
+            say(path, Word.FAILED, head.seal.serial)
+        self._free_if_it_may_go(path)
 
-def _persist(path: Path) -> None:
-    buffer = Buffer.open(path)
-    if buffer is None or not buffer.is_waiting:
-        return
-    step = buffer.sealed.step
-    try:
-        persist(buffer)
-        buffer.answer_durable(step)
-    except Exception as error:  # Whatever it was: the worker is told, older checkpoints are kept, and the next save is tried.
-        print(f"holdfast agent: step {step} in {path.name} could not be made durable: {error!r}", file=sys.stderr, flush=True)
-        buffer.answer_failed(step)
+    def _free_what_may_go(self) -> None:
+        for path, _ in self._own():
+            self._free_if_it_may_go(path)
+
+    def _free_if_it_may_go(self, path: Path) -> None:
+        head = peek(path)
+        if head is not None and head.is_sealed and not head.is_waiting and not head.said(Word.FREE) and not self._sending[path] and self.may_go(head.seal.key):
+            say(path, Word.FREE, head.seal.serial)
+
+    # Verifying what a worker will restore.
+
+    def _verify_what_was_left(self) -> None:
+        """A worker that is to restore what is here waits until we say that it is sound."""
+        for path, _ in self._own():
+            head = peek(path)
+            if head is None or not head.is_sealed or head.seal.key != self._wanted or path in self._verifying:
+                continue
+            if not (head.said(Word.SOUND) or head.said(Word.DAMAGED)):
+                task = self._verifying[path] = asyncio.create_task(asyncio.to_thread(_verify, path, head))
+                task.add_done_callback(lambda _, path=path: self._verifying.pop(path, None))  # type: ignore[misc]
+
+
+def _is_waiting(path: Path) -> bool:
+    head = peek(path)
+    return head is not None and head.is_waiting
+
+
+def _verify(path: Path, head: Head) -> None:
+    index, buffer = read_index(path), Buffer.open(path)
+    if index is None or buffer is None or not verify(buffer, index):
+        print(f"holdfast agent: {head.seal.name} in {path.name} is not what it was: it is not used", file=sys.stderr, flush=True)
+        say(path, Word.DAMAGED, head.seal.serial)
+    else:
+        say(path, Word.SOUND, head.seal.serial)

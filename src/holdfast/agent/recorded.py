@@ -17,7 +17,7 @@ from holdfast.domain.effect import Effect, StartGang
 class Recorded:
     def __init__(self, path: Path) -> None:
         self._answers: dict[str, dict[str, Any] | None] = {}
-        self._last_start: tuple[int, tuple[int, ...]] = (0, ())
+        self._last_start: tuple[int, tuple[int, ...], str] = (0, (), "")
         if path.exists():
             for line in path.read_text().splitlines():
                 self._take(line)
@@ -30,13 +30,13 @@ class Recorded:
             return  # The last line of an agent that died while writing it: nothing was begun.
         self._answers[row["id"]] = row.get("answer", self._answers.get(row["id"]))
         if "ranks" in row:
-            self._last_start = (row["generation"], tuple(row["ranks"]))
+            self._last_start = (row["generation"], tuple(row["ranks"]), row["restore"])
 
     def begin(self, effect: Effect) -> None:
         row = {"id": effect.id, "kind": type(effect).__name__, "generation": effect.generation}
         if isinstance(effect, StartGang):
-            row["ranks"] = list(effect.ranks)
-            self._last_start = (effect.generation, effect.ranks)
+            row |= {"ranks": list(effect.ranks), "restore": effect.restore}
+            self._last_start = (effect.generation, effect.ranks, effect.restore)
         self._write(row)
         os.fdatasync(self._fd)
         self._answers.setdefault(effect.id, None)
@@ -46,8 +46,8 @@ class Recorded:
         self._write({"id": id, "answer": answer})
         self._answers[id] = answer
 
-    def last_start(self) -> tuple[int, tuple[int, ...]]:
-        """The newest generation this node was told to start, and its ranks."""
+    def last_start(self) -> tuple[int, tuple[int, ...], str]:
+        """The newest generation this node was told to start, its ranks, and what they restore."""
         return self._last_start
 
     def was_begun(self, id: str) -> bool:

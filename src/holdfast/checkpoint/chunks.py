@@ -26,6 +26,7 @@ _PACK_BYTES: Final = 1 << 20  # Smaller ones share chunks of about this size.
 _READERS: Final = 8
 _READ_BYTES: Final = 1 << 20
 
+Content = Bytes | tuple[Bytes, Callable[[], str]]  # With what gives its digest, where somebody makes it already.
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -55,7 +56,7 @@ def cut(sizes: Sequence[int]) -> Iterator[tuple[Extent, ...]]:
         yield tuple(pack)
 
 
-def put_cut(store: Store, sizes: Sequence[int], read: Callable[[Sequence[tuple[Extent, ...]]], Iterator[Bytes]]) -> list[list[list[Any]]]:
+def put_cut(store: Store, sizes: Sequence[int], read: Callable[[Sequence[tuple[Extent, ...]]], Iterator[Content]]) -> list[list[list[Any]]]:
     """Store tensors of these sizes, whose bytes `read` gives chunk by chunk; for each the places of its bytes: digest, offset, size."""
     places: list[list[list[Any]]] = [[] for _ in sizes]
     extents = list(cut(sizes))
@@ -82,9 +83,10 @@ class Store:
     def chunks(self) -> tuple[Chunk, ...]:
         return tuple(sorted(self._taken.values()))
 
-    def put(self, data: Bytes) -> Chunk:
+    def put(self, content: Content) -> Chunk:
         """See that these bytes are durable once the directory is; the same bytes may be put often, by several threads and ranks at a time."""
-        digest, size = digest_of(data, self.algorithm), memoryview(data).nbytes
+        data, digest = (content[0], content[1]()) if isinstance(content, tuple) else (content, digest_of(content, self.algorithm))
+        size = memoryview(data).nbytes
         with self._lock:
             if digest in self._taken:
                 return self._taken[digest]
@@ -103,7 +105,7 @@ class Store:
         for digest in self._written:
             self._disk.remove(self._directory / digest)
 
-    def put_all(self, data: Iterable[Bytes]) -> list[Chunk]:
+    def put_all(self, data: Iterable[Content]) -> list[Chunk]:
         """`put` each, several at a time; the next ones are asked for only when there is somebody free to write them."""
         return list(several_at_a_time(self.put, data, workers=self._disk.writers))
 

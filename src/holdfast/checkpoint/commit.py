@@ -31,6 +31,7 @@ from holdfast.checkpoint.layout import (
     MANIFEST,
     Manifest,
     Receipt,
+    answered_by,
     decode_receipt,
     directory_name,
     encode,
@@ -113,6 +114,14 @@ def mark_failed(disk: Disk, checkpoints: Path, shard: Shard) -> None:
     make_directories(disk, checkpoints)
     disk.make_directory(shard.path(checkpoints))
     disk.create(shard.path(checkpoints) / failed_file(shard.rank)).close()
+
+
+def other_rank_failed(path: Path) -> bool:
+    """Whether a rank has said that this checkpoint will never be complete."""
+    try:
+        return bool(answered_by(entry.name for entry in path.iterdir())[1])
+    except OSError:
+        return False
 
 
 def _withdraw(disk: Disk, path: Path, shard: Shard, store: Store) -> None:

@@ -118,6 +118,7 @@ def failed_file(rank: int) -> str:
 
 def answered_by(names: Iterable[str]) -> tuple[set[int], set[int]]:
     """Of the names in a checkpoint's directory: the ranks that left a receipt, and those that could not write."""
+    names = list(names)
     receipts = {int(found[1]) for name in names if (found := _RECEIPT.fullmatch(name))}
     return receipts, {int(found[1]) for name in names if (found := _FAILED.fullmatch(name))}
 

@@ -1,4 +1,4 @@
-"""Restore: `restore` puts a checkpoint back into the script's pieces.
+"""Restore: `restore` puts a checkpoint back into the script's pieces, `recall` a snapshot that is still in memory.
 
 Each rank looks at the size of every chunk and reads, checks and loads only what it needs: its own state and the shared one, and at another world size or
 sharding those parts of the others' that have become its own. So every byte is checked by the rank that uses it before anything is changed.
@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.checkpoint.chunks import read_chunk, verify_size
-from holdfast.checkpoint.document import sharded_parts
+from holdfast.checkpoint.document import from_document, sharded_parts
 from holdfast.checkpoint.errors import CheckpointCorrupt
 from holdfast.checkpoint.found import CheckpointFound, advice, look_at
 from holdfast.checkpoint.pieces import Pieces, apply
-from holdfast.checkpoint.state import Note, get_value
+from holdfast.checkpoint.snapshot import Buffer
+from holdfast.checkpoint.state import Note, get_value, tensor_in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,57 @@ def restore(path: Path, pieces: Pieces, *, rank: int, world_size: int) -> Restor
         name=found.name, step=found.step, generation=found.generation, world_size=found.world_size, progress=own["progress"],
         randomness=own["randomness"] if rank < found.world_size else {},
     )  # fmt: skip
+
+
+def recall(own: Buffer, shared: Buffer | None, pieces: Pieces, *, world_size: int) -> Restored | None:
+    """Load a snapshot that the agent found sound into `pieces`; None, and nothing is changed, when the disk is needed for it after all.
+
+    `shared` is the buffer with what all ranks hold alike. Tensors that were on a GPU go straight there; the others are copied, since the buffer is written again.
+    """
+    seals = [buffer.head.seal for buffer in (own, shared) if buffer is not None]
+    note = own.note()
+    if note["shard"]["world_size"] != world_size:
+        return None
+    state = _recall_section(own, note["sections"]["own"])
+    alike: dict[str, Any] = {}
+    if state["shared"]:
+        there = shared.note()["sections"].get("shared") if shared is not None else None
+        if shared is None or there is None:
+            return None
+        alike = _recall_section(shared, there)
+    _wait_for_gpu()
+    if [buffer.head.seal for buffer in (own, shared) if buffer is not None] != seals:
+        return None  # It was written over meanwhile.
+    try:
+        apply(pieces, {**state["pieces"], **alike}, _lies_otherwise)
+    except _LiesOtherwise:
+        return None
+    shard = note["shard"]
+    return Restored(
+        name=seals[0].name, step=shard["step"], generation=shard["generation"], world_size=shard["world_size"], progress=state["progress"],
+        randomness=state["randomness"],
+    )  # fmt: skip
+
+
+class _LiesOtherwise(Exception):
+    """The ranks are sharded otherwise than when they saved."""
+
+
+def _lies_otherwise(tensors: dict[str, Any]) -> None:
+    raise _LiesOtherwise
+
+
+def _recall_section(buffer: Buffer, section: dict[str, Any]) -> dict[str, Any]:
+    value = from_document(section["document"], [tensor_in(buffer.data, tensor) for tensor in section["tensors"]])
+    assert isinstance(value, dict), f"a section is a {type(value)}, which we never write"
+    return value
+
+
+def _wait_for_gpu() -> None:
+    import torch
+
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 def _get(found: CheckpointFound, rank: int, part: str, *, whole: bool) -> dict[str, Any]:

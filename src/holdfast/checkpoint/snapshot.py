@@ -1,53 +1,111 @@
-"""A snapshot: one rank's state in shared memory, taken by the worker and made durable by the agent, whether the worker still lives or not.
+"""A snapshot: one rank's state in shared memory, taken by the worker and kept by the agent, whether the worker still lives or not.
 
-    offset 0      seal: magic, the step that is sealed (-1: none, a copy is under way or was cut off), size of data and note
-    offset 64     answer: the step that is durable, the step that could not be made durable; written by the agent alone
+    offset 0      seal: magic, a serial number, which step of which generation this is (-1: none, a copy is under way or was cut off), sizes
+    offset 64     the agent's words: for which serial number it is durable, could not be made so, may be written over, is sound, …
     offset 4096   the bytes of the tensors, large ones at page borders
     behind them   the note: JSON; what the tensors are, which checkpoint they belong to, where it goes and what may be removed for it
 
-Each side writes only its own words, and the seal last. A buffer may be written again when its step is durable or has failed. Standard library only.
+Worker and agent each write only their own words, and the seal last. The serial number grows with every seal that is broken, so a word about an earlier content
+is never taken for one about this. Beside the buffer lies its index: the checksums of all of it, made by the agent, by which a snapshot is verified before it is
+restored, and after it was copied. Standard library only.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from enum import IntEnum
 from pathlib import Path
 from typing import Any, Final
 
-from holdfast.checkpoint.chunks import Extent, Store, put_cut
-from holdfast.checkpoint.commit import Shard, save_in_line
-from holdfast.checkpoint.disk import Disk
-from holdfast.checkpoint.layout import Manifest
+from holdfast.checkpoint.commit import Shard
+from holdfast.checkpoint.layout import directory_name
 from holdfast.checkpoint.remove import Retention
 
 NONE: Final = -1
 DATA: Final = 4096
 _MAGIC: Final = 0x484F4C4446415354
-_SEAL: Final = struct.Struct("<QqQQ")
-_ANSWER: Final = struct.Struct("<qq")
-_ANSWER_AT: Final = 64
+_SEAL: Final = struct.Struct("<QQqqQQ")
+_WORD: Final = struct.Struct("<Q")
+_WORDS_AT: Final = 64
 _PAGE: Final = 4096
 _LINE: Final = 64
 
 
+class Word(IntEnum):
+    """What an agent can say of a content. The number is the word's place."""
+
+    DURABLE = 0
+    FAILED = 1  # It could not be made durable.
+    FREE = 2  # It may be written over.
+    SOUND = 3  # It was compared with its index since its writer is gone.
+    DAMAGED = 4
+    PERMIT = 5  # Not about a content: from this step on a save may write over one that could not be made durable.
+
+
 @dataclass(frozen=True, slots=True)
 class Seal:
+    serial: int
     step: int
+    generation: int
     data_bytes: int
     note_bytes: int
 
+    @property
+    def key(self) -> tuple[int, int]:
+        """Newer is greater."""
+        return (self.generation, self.step)
+
+    @property
+    def name(self) -> str:
+        """Of the checkpoint this is a part of."""
+        return directory_name(self.step, self.generation)
+
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """What the agent says about the steps of this buffer."""
+class Head:
+    """The first bytes of a buffer: what is in it, and what the agent has said of that."""
 
-    durable: int
-    failed: int
+    seal: Seal
+    words: tuple[int, ...]
+
+    @property
+    def is_sealed(self) -> bool:
+        return self.seal.step != NONE
+
+    def said(self, word: Word) -> bool:
+        return self.is_sealed and self.words[word] == self.seal.serial
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is neither durable nor given up."""
+        return self.is_sealed and not any(self.said(word) for word in (Word.DURABLE, Word.FAILED, Word.FREE))
+
+
+def _head_of(data: Any) -> Head | None:
+    magic, *seal = _SEAL.unpack_from(data)
+    words = tuple(_WORD.unpack_from(data, _WORDS_AT + _WORD.size * word)[0] for word in Word)
+    return Head(Seal(*seal), words) if magic == _MAGIC else None
+
+
+def peek(path: Path) -> Head | None:
+    """The head of the buffer in a file, without mapping it; None when it is none."""
+    try:
+        with path.open("rb", buffering=0) as file:
+            return _head_of(file.read(_WORDS_AT + _WORD.size * len(Word)))
+    except (OSError, struct.error):
+        return None
+
+
+def say(path: Path, word: Word, serial: int) -> None:
+    """The agent's side: say something of the content with this serial number."""
+    with contextlib.suppress(FileNotFoundError), path.open("r+b", buffering=0) as file:
+        os.pwrite(file.fileno(), _WORD.pack(serial), _WORDS_AT + _WORD.size * word)
 
 
 def offsets(sizes: Sequence[int]) -> tuple[list[int], int]:
@@ -80,7 +138,6 @@ class Buffer:
             raise
         finally:
             os.close(descriptor)
-        _ANSWER.pack_into(buffer._memory, _ANSWER_AT, NONE, NONE)
         buffer.break_seal()
         return buffer
 
@@ -93,81 +150,40 @@ class Buffer:
                 buffer = Buffer(path, mmap.mmap(file.fileno(), size)) if size > DATA else None
         except (OSError, ValueError):
             return None
-        return buffer if buffer is not None and _SEAL.unpack_from(buffer._memory)[0] == _MAGIC else None
+        return buffer if buffer is not None and _head_of(buffer._memory) is not None else None
+
+    @property
+    def head(self) -> Head:
+        head = _head_of(self._memory)
+        assert head is not None, "a buffer is opened only when it has one"
+        return head
 
     def break_seal(self) -> None:
         """From here on the data means nothing, until `seal`."""
-        _SEAL.pack_into(self._memory, 0, _MAGIC, NONE, 0, 0)
+        _, serial, *_ = _SEAL.unpack_from(self._memory)
+        _SEAL.pack_into(self._memory, 0, _MAGIC, serial + 1, NONE, NONE, 0, 0)
 
-    def seal(self, step: int, data_bytes: int, note: bytes) -> None:
+    def seal(self, step: int, generation: int, data_bytes: int, note: bytes) -> None:
         self.data[data_bytes : data_bytes + len(note)] = note
-        _SEAL.pack_into(self._memory, 0, _MAGIC, step, data_bytes, len(note))
+        _SEAL.pack_into(self._memory, 0, _MAGIC, self.head.seal.serial, step, generation, data_bytes, len(note))
+
+    def is_writable(self, step: int) -> bool:
+        """Whether nobody needs what is in it when `step` is saved."""
+        head = self.head
+        permitted = head.said(Word.FAILED) and head.seal.step < head.words[Word.PERMIT] <= step
+        return not head.is_sealed or head.said(Word.FREE) or permitted
 
     @property
-    def sealed(self) -> Seal:
-        return Seal(*_SEAL.unpack_from(self._memory)[1:])
+    def note_bytes(self) -> memoryview:
+        seal = self.head.seal
+        return self.data[seal.data_bytes : seal.data_bytes + seal.note_bytes]
 
     def note(self) -> dict[str, Any]:
-        seal = self.sealed
-        note: dict[str, Any] = json.loads(bytes(self.data[seal.data_bytes : seal.data_bytes + seal.note_bytes]))
+        note: dict[str, Any] = json.loads(bytes(self.note_bytes))
         return note
-
-    @property
-    def answer(self) -> Answer:
-        return Answer(*_ANSWER.unpack_from(self._memory, _ANSWER_AT))
-
-    def answer_durable(self, step: int) -> None:
-        _ANSWER.pack_into(self._memory, _ANSWER_AT, step, self.answer.failed)
-
-    def answer_failed(self, step: int) -> None:
-        _ANSWER.pack_into(self._memory, _ANSWER_AT, self.answer.durable, step)
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether a sealed step is neither durable nor given up."""
-        step, answer = self.sealed.step, self.answer
-        return step not in (NONE, answer.durable, answer.failed)
-
-
-def waiting_step(path: Path) -> int:
-    """The step that a buffer holds and that waits to be made durable, NONE if there is none. Reads the first words and maps nothing."""
-    try:
-        with path.open("rb", buffering=0) as file:
-            head = file.read(_ANSWER_AT + _ANSWER.size)
-        magic, step, _, _ = _SEAL.unpack_from(head)
-        answers = _ANSWER.unpack_from(head, _ANSWER_AT)
-    except (OSError, struct.error):
-        return NONE
-    return step if magic == _MAGIC and step not in answers else NONE
 
 
 def describe(shard: Shard, checkpoints: Path, retention: Retention, sections: dict[str, Any]) -> bytes:
-    """The note of a snapshot. A section is a document with its tensors: kind, offset and size of each."""
+    """The note of a snapshot. A section is a document with its tensors: kind, offset and size of each; one of which `kept` is true stays in memory."""
     note = {"shard": asdict(shard), "checkpoints": str(checkpoints), "retention": asdict(retention), "sections": sections}
     return json.dumps(note).encode()
-
-
-def persist(buffer: Buffer, disk: Disk | None = None) -> Manifest | None:
-    """Make a sealed snapshot durable; the manifest when that completed its checkpoint. Raises what went wrong."""
-    disk, note = disk or Disk(), buffer.note()
-    shard, checkpoints = Shard(**note["shard"]), Path(note["checkpoints"])
-    kept = note["retention"]
-    retention = Retention(**{**kept, "restored": tuple(kept["restored"]) if kept["restored"] else None})
-
-    def fill(store: Store) -> str:
-        notes = {name: _put_section(store, buffer.data, section) for name, section in note["sections"].items()}
-        return store.put(json.dumps(notes).encode()).digest
-
-    return save_in_line(disk, checkpoints, shard, fill, retention)
-
-
-def _put_section(store: Store, data: memoryview, section: dict[str, Any]) -> dict[str, Any]:
-    tensors = section["tensors"]
-
-    def read(extents: Sequence[tuple[Extent, ...]]) -> Iterator[memoryview]:
-        for inside in extents:
-            views = [data[(begin := tensors[one.tensor]["offset"] + one.start) : begin + one.size] for one in inside]
-            yield views[0] if len(views) == 1 else memoryview(b"".join(views))
-
-    places = put_cut(store, [tensor["size"] for tensor in tensors], read)
-    return {"document": section["document"], "tensors": [{**tensor["kind"], "at": at} for tensor, at in zip(tensors, places, strict=True)]}

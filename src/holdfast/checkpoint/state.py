@@ -104,6 +104,18 @@ def _empty(kind: Note) -> Any:
     return torch.empty(shape, dtype=dtype)
 
 
+def tensor_in(data: memoryview, described: Note) -> Any:
+    """The tensor that lies in a snapshot, as one of its own: on the GPU if it was on one and there is one, else on the CPU."""
+    import torch
+
+    kind, dtype = described["kind"], dtype_named(described["kind"]["dtype"])
+    if not described["size"]:
+        return _empty(kind)
+    flat = torch.frombuffer(data, dtype=dtype, count=described["size"] // dtype.itemsize, offset=described["offset"])
+    tensor = flat.as_strided(kind["shape"], kind["stride"]) if "stride" in kind else flat.view(kind["shape"])
+    return tensor.to("cuda", non_blocking=True) if described["cuda"] and torch.cuda.is_initialized() else tensor.clone()
+
+
 def in_order(tensor: Any) -> Any:
     """With its elements in the order in which `kind_of` says they are: as they lie in memory if nothing lies between them."""
     return tensor.permute(_order(tensor)) if _is_dense(tensor) else tensor

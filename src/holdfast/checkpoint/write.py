@@ -32,8 +32,8 @@ def _put_state(store: Store, shard: Shard, pieces: Pieces, progress: Mapping[str
     return store.put(json.dumps(notes).encode()).digest
 
 
-def sections_of(shard: Shard, pieces: Pieces, progress: Mapping[str, Any]) -> dict[str, Any]:
-    """What this rank has to save. What all ranks hold alike is saved by rank 0 alone; the others find it in rank 0's note."""
+def sections_of(shard: Shard, pieces: Pieces, progress: Mapping[str, Any], *, keep_shared: bool = False) -> dict[str, Any]:
+    """What this rank has to save. What all ranks hold alike is saved by rank 0, and by those who `keep_shared` for others; the rest find it there."""
     shared = shared_names(pieces)
     own = {
         "pieces": capture({name: piece for name, piece in pieces.items() if name not in shared}),
@@ -41,4 +41,4 @@ def sections_of(shard: Shard, pieces: Pieces, progress: Mapping[str, Any]) -> di
         "randomness": capture_randomness(),
         "progress": dict(progress),
     }
-    return {"own": own, "shared": capture({name: pieces[name] for name in sorted(shared)})} if shared and shard.rank == 0 else {"own": own}
+    return {"own": own, "shared": capture({name: pieces[name] for name in sorted(shared)})} if shared and (shard.rank == 0 or keep_shared) else {"own": own}

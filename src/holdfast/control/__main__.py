@@ -23,23 +23,26 @@ from typing import assert_never
 import msgspec
 
 from holdfast.checkpoint.found import list_complete
+from holdfast.checkpoint.layout import directory_name
 from holdfast.control.journal import Journal
+from holdfast.control.memory import Memory
 from holdfast.control.observer import Observer
 from holdfast.control.samples import Samples
 from holdfast.control.view import view_of
 from holdfast.crashpoints import crash_point
 from holdfast.domain.effect import CONTROL, CaptureStacks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
 from holdfast.domain.event import EffectDone, EffectFailed, Event, JobResumed, JobSubmitted, NodeHeard, StopAsked, Ticked
-from holdfast.domain.job import JobSpec
+from holdfast.domain.job import JobSpec, Outcome
 from holdfast.domain.state import NodeState
 from holdfast.launch.layout import JobDirectory
 from holdfast.launch.lifeline import die_with_parent
 from holdfast.wire.codec import decode_event, encode
 from holdfast.wire.frames import BadFrame, Channel, serve
-from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Leave, Output, Readings, StopJob, Told, Watch
+from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Hold, Leave, Output, Readings, StopJob, Told, Watch
 from holdfast.wire.outbox import Inbox
 
 _LOOK_EVERY_S = 0.2
+_HELD_WITHIN_S = 2.0
 _UNWRITTEN_CODE = 74
 
 
@@ -49,12 +52,15 @@ class Control:
         self._journal = Journal(directory.journal)
         self._core = self._journal.load()
         self._observer = Observer()
+        self._memory = Memory()
+        self._told_to_hold: dict[str, dict[str, str]] = {}
         self._inbox = Inbox()
         self._samples = Samples(directory.samples)
         self._agents: dict[str, Channel] = {}
         self._viewers: set[Channel] = set()
         self._readers: set[Channel] = set()  # The viewers that want rank 0's output too.
         self._waiting: list[tuple[Event, Callable[[], None]]] = []
+        self._searches: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
         self._clock = time.time() - time.monotonic()  # Wall time that no adjustment of the clock can turn back.
 
@@ -139,7 +145,8 @@ class Control:
     def _perform(self, effect: Effect) -> None:
         match effect:
             case FindCheckpoint():
-                asyncio.get_running_loop().call_soon(self._find_checkpoint, effect)
+                self._searches.add(search := asyncio.create_task(self._find_checkpoint(effect)))
+                search.add_done_callback(self._searches.discard)
             case EndJob():
                 self._ended.set()
             case StartStore() | StartGang() | CaptureStacks() | StopGang():
@@ -149,14 +156,35 @@ class Control:
             case _:
                 assert_never(effect)
 
-    def _find_checkpoint(self, effect: FindCheckpoint) -> None:
+    async def _find_checkpoint(self, effect: FindCheckpoint) -> None:
+        """The newest that is whole: in the memory of the nodes, or on the disk."""
+        await self._until_all_have_said_what_they_hold()
         try:
             complete = [found for found in list_complete(self._directory.checkpoints) if found.name not in effect.distrusted]
         except OSError as error:
             self.accept(EffectFailed(at=self.now(), effect=effect.id, generation=effect.generation, node=CONTROL, because=str(error)))
             return
-        name, step = (complete[0].name, complete[0].step) if complete else ("", -1)
-        self.accept(EffectDone(at=self.now(), effect=effect.id, generation=effect.generation, node=CONTROL, checkpoint=name, checkpoint_step=step))
+        name, step, key = (complete[0].name, complete[0].step, complete[0].age_key) if complete else ("", -1, (-1, -1))
+        state, sources = self._core.state, {}
+        held = self._memory.newest(effect.distrusted)
+        fits = held is not None and state.spec is not None and held.world_size == state.spec.world_size
+        if held is not None and state.spec is not None and state.gang is not None and fits and (held.generation, held.step) >= key:
+            name, step = directory_name(held.step, held.generation), held.step
+            sources = self._memory.sources(held, state.gang.nodes, state.spec)
+        self.accept(
+            EffectDone(
+                at=self.now(), effect=effect.id, generation=effect.generation, node=CONTROL, checkpoint=name, checkpoint_step=step, sources=sources
+            )
+        )
+
+    async def _until_all_have_said_what_they_hold(self) -> None:
+        """A control that has just been started knows nothing of their memory yet."""
+        deadline = time.monotonic() + _HELD_WITHIN_S
+        while time.monotonic() < deadline:
+            ready = {name for name, node in self._core.state.nodes.items() if node.state is NodeState.READY}
+            if ready <= self._memory.held.keys():
+                return
+            await asyncio.sleep(0.01)
 
     async def _connected(self, channel: Channel) -> None:
         """Somebody connected: the first message says who."""
@@ -185,6 +213,8 @@ class Control:
                 self._follow()
             if hello is not None and self._agents.get(hello.node) is channel:
                 del self._agents[hello.node]
+                self._memory.gone(hello.node)
+                self._told_to_hold.pop(hello.node, None)
                 self._observer.disconnected(hello.node, self.now())
 
     def _agent_came(self, hello: Hello, channel: Channel) -> None:
@@ -193,9 +223,9 @@ class Control:
             old.close()
         self._agents[hello.node] = channel
         self._observer.connected(hello.node, self.now())
-        self.accept(
-            NodeHeard(at=self.now(), node=hello.node, host=hello.host, running=hello.running), lambda: self._send_unanswered(hello.node, channel)
-        )
+        self._memory.domains[hello.node] = hello.domain
+        heard = NodeHeard(at=self.now(), node=hello.node, host=hello.host, peer=hello.peer, running=hello.running)
+        self.accept(heard, lambda: self._send_unanswered(hello.node, channel))
         if self._readers:  # After our own restart they may still be on their way; until then the agent keeps what was printed.
             self._follow()
 
@@ -214,6 +244,8 @@ class Control:
                 else:
                     asyncio.get_running_loop().call_soon(channel.send, Ack(seq=seq))  # After whatever waits to be written.
             case Readings():
+                self._memory.heard(hello.node, message.held)
+                self._tell_whole()
                 for event in self._observer.read(message, self._core.state, self.now()):
                     self.accept(event)
             case Output():
@@ -221,6 +253,22 @@ class Control:
                     reader.send(message)
             case _:
                 pass
+
+    def _tell_whole(self) -> None:
+        ranks = self._observer.ranks.values()
+        step = max((rank.step for rank in ranks), default=0)
+        whole = self._memory.whole(self._core.state, step=step, rate=self._observer.steps_per_s, now=self.now())
+        if whole is not None:
+            for channel in self._agents.values():
+                channel.send(whole)
+
+    def _tell_holders(self) -> None:
+        """Say to each agent whose copies it is to hold, when that has changed."""
+        for node, of in self._memory.holders(self._core.state).items():
+            channel = self._agents.get(node)
+            if channel is not None and self._told_to_hold.get(node) != of:
+                self._told_to_hold[node] = of
+                channel.send(Hold(of=of))
 
     def _follow(self) -> None:
         """Rank 0's output is sent only while somebody watches."""
@@ -235,7 +283,8 @@ class Control:
             deadline = self._core.next_deadline()
             if deadline is not None and deadline <= self.now():
                 self.accept(Ticked(at=self.now()))
-            view = view_of(self._core.state, self._observer, self._agents.keys(), self.now())
+            self._tell_holders()
+            view = view_of(self._core.state, self._observer, self._memory, self._agents.keys(), self.now())
             self._samples.add(view)
             for viewer in self._viewers:
                 viewer.send(view)
@@ -243,12 +292,13 @@ class Control:
 
     async def _take_down(self) -> None:
         """Tell every agent to leave, wait until they have, and show the end to whoever watches."""
+        lost = self._memory.ranks_of_lost_nodes(self._core.state) if self._core.state.outcome is not Outcome.FINISHED else ()
         for channel in self._agents.values():
-            channel.send(Leave())
+            channel.send(Leave(persist=lost))
         deadline = time.monotonic() + 15.0
         while self._agents and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
-        final = view_of(self._core.state, self._observer, self._agents.keys(), self.now())
+        final = view_of(self._core.state, self._observer, self._memory, self._agents.keys(), self.now())
         for viewer in list(self._viewers):
             viewer.send(final)
             await viewer.closed()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from holdfast.control.memory import Memory
 from holdfast.control.observer import Observer
 from holdfast.domain.incident import Incident
 from holdfast.domain.state import State
@@ -12,8 +13,9 @@ from holdfast.wire.messages import IncidentView, NodeView, View
 _INCIDENTS_SHOWN = 50
 
 
-def view_of(state: State, observer: Observer, connected: Collection[str], now: float) -> View:
+def view_of(state: State, observer: Observer, memory: Memory, connected: Collection[str], now: float) -> View:
     ranks = tuple(reading for _, reading in sorted(observer.ranks.items()))
+    held = memory.newest()
     gang = state.gang.nodes if state.gang is not None else ()
     ledger = state.ledger if state.outcome is not None else state.ledger.up_to(now)
     return View(
@@ -21,6 +23,7 @@ def view_of(state: State, observer: Observer, connected: Collection[str], now: f
         world_size=state.spec.world_size if state.spec else 0, outcome=state.outcome or "", code=state.code,
         step=min((rank.step for rank in ranks), default=state.step), steps_total=max((rank.steps_total for rank in ranks), default=0),
         steps_per_s=observer.steps_per_s, loss=next((rank.loss for rank in ranks if rank.loss is not None), None), saved_step=state.saved_step,
+        held_step=held.step if held is not None else -1,
         goodput=ledger.goodput, wall_s=ledger.wall_s, buckets={bucket.value: seconds for bucket, seconds in ledger.totals().items()},
         nodes=tuple(
             NodeView(name=name, state=node.state, role="gang" if name in gang else "spare", connected=name in connected)

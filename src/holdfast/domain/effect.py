@@ -23,7 +23,7 @@ class StartStore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindCheckpoint:
-    """Say which complete checkpoint is the newest, but for those we no longer trust."""
+    """Say which checkpoint is the newest that is whole anywhere, in memory or on disk, but for those we no longer trust."""
 
     id: str
     generation: int
@@ -49,6 +49,7 @@ class StartGang:
     store_hosted: bool  # False: the ranks find each other on their own at that address.
     restarts: int
     restore: str = ""  # Name of the checkpoint every rank restores; empty for none.
+    sources: dict[str, str] = field(default_factory=dict)  # Rank to the peer that has its part in memory, where this node has not.
     env: dict[str, str] = field(default_factory=dict)
 
 

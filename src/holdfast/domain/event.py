@@ -33,6 +33,7 @@ class NodeHeard:
     at: float
     node: str
     host: str  # The address other nodes reach it at.
+    peer: str = ""  # The same for its agent.
     running: dict[str, tuple[int, ...]] = field(default_factory=dict)  # Generation, as text, to the ranks alive on the node.
 
 
@@ -96,6 +97,7 @@ class EffectDone:
     hosted: bool = True  # StartStore: False when the job's interpreter has no torch, and there is only a port nobody else uses.
     checkpoint: str = ""  # FindCheckpoint
     checkpoint_step: int = -1
+    sources: dict[str, str] = field(default_factory=dict)  # Rank to the node that has its part in memory.
     stacks: dict[str, str] = field(default_factory=dict)  # CaptureStacks
 
 

@@ -54,6 +54,7 @@ class JobSpec:
     spares: int = 0
     ranks_per_node: int = 1
     own_network: bool = False  # Each local node in a network namespace of its own.
+    domains: int = 0  # Failure domains of local nodes, dealt round; 0: each is its own.
     warm: bool = True
     preimport: tuple[str, ...] = ()
     env: dict[str, str] = field(default_factory=dict)

@@ -15,6 +15,8 @@ class NodeSpec:
 
     node: str
     host: str  # The address other nodes reach this one at.
+    peer: str = ""  # Where its agent listens for the agents of other nodes.
+    domain: str = ""  # What fails together with it.
     control: str  # Control's socket.
     state: str  # The node's own disk: effects it recorded, exits, stacks. Dies with the node.
     scratch: str  # The node's own disk, for the job. Dies with the node.

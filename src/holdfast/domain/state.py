@@ -21,6 +21,7 @@ class NodeState(StrEnum):
 @dataclass(slots=True, kw_only=True)
 class Node:
     host: str
+    peer: str = ""
     state: NodeState = NodeState.READY
 
 
@@ -52,6 +53,7 @@ class Gang:
     nodes: tuple[str, ...]
     restore: str | None = None  # None: not asked yet. Empty: start fresh.
     restore_step: int = -1
+    sources: dict[str, str] = field(default_factory=dict)  # Rank to the node that has its part of what is restored in memory.
     asked: bool = False  # Every node was told to start its ranks.
     started: set[str] = field(default_factory=set)  # Nodes whose ranks are up.
     exited: set[int] = field(default_factory=set)

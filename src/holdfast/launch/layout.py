@@ -68,6 +68,10 @@ class JobDirectory:
         digest = hashlib.blake2b(os.fsencode(self.path.resolve()), digest_size=6).hexdigest()
         return f"holdfast-{os.getuid()}-{digest}-"
 
+    def peer_socket(self, node: str) -> Path:
+        """Where a node's agent listens for the others: outside of what they hide from each other."""
+        return self.path / f"{node}.sock"
+
     def rank_log(self, rank: int) -> Path:
         return self.logs / f"rank-{rank}.log"
 

@@ -101,7 +101,8 @@ class LocalCluster:
         directory, network = self._directory, self._network
         others = [other for other in self.node_names() if other != node]
         return NodeSpec(
-            node=node, host=address(number) if network else LOOPBACK, control=str(directory.control_socket), state=str(directory.node_state(node)),
+            node=node, host=address(number) if network else LOOPBACK, peer=str(directory.peer_socket(node)),
+            domain=f"domain-{number % self._spec.domains}" if self._spec.domains else node, control=str(directory.control_socket), state=str(directory.node_state(node)),
             scratch=str(directory.node_scratch(node)), shared_memory=str(directory.node_shared_memory(node)), logs=str(directory.logs),
             checkpoints=str(directory.checkpoints), interpreter=self._interpreter, job=self._spec,
             hidden=tuple(str(path) for other in others for path in (directory.nodes / other, directory.node_shared_memory(other))),
@@ -146,7 +147,8 @@ class LocalCluster:
 
     def _clean_up(self) -> None:
         shutil.rmtree(self._directory.nodes, ignore_errors=True)
-        self._directory.control_socket.unlink(missing_ok=True)
+        for socket in (self._directory.control_socket, *map(self._directory.peer_socket, self.node_names())):
+            socket.unlink(missing_ok=True)
         self._sweep_shared_memory()
         if self._network is not None:
             self._network.close()

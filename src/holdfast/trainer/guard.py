@@ -18,7 +18,7 @@ from holdfast.checkpoint.errors import CheckpointCorrupt
 from holdfast.checkpoint.found import list_directories, newest_complete
 from holdfast.checkpoint.layout import parse_directory_name
 from holdfast.checkpoint.pieces import check
-from holdfast.checkpoint.read import Restored, restore
+from holdfast.checkpoint.read import Restored, recall, restore
 from holdfast.checkpoint.remove import RULES, Retention, sweep_torn
 from holdfast.domain.beat import GUARDED
 from holdfast.errors import UserError
@@ -57,13 +57,13 @@ def guard(*, save_every: int = 100, checkpoints: str | PathLike[str] | None = No
     directory = _directory(place, checkpoints, say)
     beginning = _agree_on_beginning(place, directory, say) if directory else None
     _settle_buckets(place, pieces, say)
-    restored = _restore(place, directory, beginning, pieces, beats, say) if directory and beginning else None
+    snapshots = Snapshots(place.snapshots, beginning.generation, place, pieces=pieces, say=say) if beginning and place.snapshots else None
+    restored = _restore(place, directory, beginning, pieces, snapshots, beats, say) if directory and beginning else None
     stop = Stop(place) if place.plugged else None
     if stop is not None:
         stop.install()
     saved_step = restored.step if restored else -1
     plan = _plan(place, directory, beginning, save_every, retention, restored) if directory and beginning else None
-    snapshots = Snapshots(place.snapshots, plan.generation, place, pieces=pieces, say=say) if plan and place.snapshots else None
     saves = Saves(plan, pieces, say, saved_step=saved_step, snapshots=snapshots)
     return Run(beats=beats, saves=saves, stop=stop, say=say, pieces=pieces, restored=restored, world_size=place.world_size)
 
@@ -146,14 +146,18 @@ def _share(store: Any, found: _Beginning | None, rank: int) -> _Beginning:
     return _Beginning(generation=int(generation), restore=name)
 
 
-def _restore(place: Place, directory: Path, beginning: _Beginning, pieces: dict[str, Any], beats: Beats, say: Say) -> Restored | None:
+def _restore(
+    place: Place, directory: Path, beginning: _Beginning, pieces: dict[str, Any], snapshots: Snapshots | None, beats: Beats, say: Say
+) -> Restored | None:  # fmt: skip
     if not beginning.restore:
         return None
     if parse_directory_name(beginning.restore) is None:
         raise UserError(f"HOLDFAST_RESTORE is {beginning.restore!r}: expected the name of a checkpoint's directory, such as step-00000120.g3.")
     beats.enter("restore")
     try:
-        restored = restore(directory / beginning.restore, pieces, rank=place.rank, world_size=place.world_size)
+        restored = _recall(beginning.restore, pieces, snapshots, place, say)
+        if restored is None:
+            restored = restore(directory / beginning.restore, pieces, rank=place.rank, world_size=place.world_size)
     except CheckpointCorrupt as corrupt:
         if not place.plugged:
             raise
@@ -166,9 +170,25 @@ def _restore(place: Place, directory: Path, beginning: _Beginning, pieces: dict[
     return restored
 
 
+def _recall(name: str, pieces: dict[str, Any], snapshots: Snapshots | None, place: Place, say: Say) -> Restored | None:
+    """From this node's memory, if it is there."""
+    found = snapshots.find(name) if snapshots is not None else None
+    if snapshots is None or found is None:
+        return None
+    snapshots.pin()
+    restored = recall(*found, pieces, world_size=place.world_size)
+    if restored is not None and place.rank == 0:
+        say.line(f"step {restored.step} is restored from memory.")
+    return restored
+
+
 def _sweep(directory: Path, beginning: _Beginning, restored: Restored, say: Say) -> None:
+    """What is restored from memory may just be becoming durable, and what is not older than the newest complete one may be needed."""
+    newest = newest_complete(directory)
     try:
-        sweep_torn(Disk(), directory, generation=beginning.generation, restored_step=restored.step)
+        if newest is not None:
+            below = restored.step if newest.name == restored.name else min(newest.step, restored.step - 1)
+            sweep_torn(Disk(), directory, generation=beginning.generation, restored_step=below)
     except OSError as error:
         say.line(f"torn checkpoints in {directory} could not be removed, and stay where they are: {error}")
 
@@ -177,5 +197,5 @@ def _plan(place: Place, directory: Path, beginning: _Beginning, save_every: int,
     line = (restored.generation, restored.step) if restored else None
     return SavePlan(
         checkpoints=directory, every=save_every, generation=beginning.generation, rank=place.rank, world_size=place.world_size,
-        retention=replace(retention, restored=line),
+        retention=replace(retention, restored=line), keep_shared=place.local_rank == 0,
     )  # fmt: skip

@@ -18,6 +18,7 @@ class Place:
 
     rank: int = 0
     world_size: int = 1
+    local_rank: int = 0
     local_world_size: int = 1
     generation: int | None = None
     beats: Path | None = None
@@ -48,6 +49,7 @@ def _from_environment(environment: Mapping[str, str]) -> Place:
     return Place(
         rank=_whole(environment, "RANK", 0),
         world_size=_whole(environment, "WORLD_SIZE", 1),
+        local_rank=_whole(environment, "LOCAL_RANK", 0),
         local_world_size=_whole(environment, "LOCAL_WORLD_SIZE", 1),
         generation=_whole(environment, "HOLDFAST_GENERATION", 0) if "HOLDFAST_GENERATION" in environment else None,
         beats=Path(beats) if beats else None,

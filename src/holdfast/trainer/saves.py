@@ -30,6 +30,7 @@ class SavePlan:
     rank: int
     world_size: int
     retention: Retention
+    keep_shared: bool = False  # In memory, for the ranks of this node.
 
 
 class Saves:
@@ -52,7 +53,7 @@ class Saves:
         plan, snapshots = self._plan, self._snapshots
         if plan is not None and snapshots is not None:
             shard = Shard(step=step, generation=plan.generation, world_size=plan.world_size, rank=plan.rank)
-            snapshots.prepare(sections_of(shard, self._pieces, {}))
+            snapshots.prepare(sections_of(shard, self._pieces, {}, keep_shared=plan.keep_shared))
 
     def due(self, step: int) -> bool:
         if self._plan is None or step == self._taken_step:
@@ -96,7 +97,8 @@ class Saves:
 
     def _take(self, snapshots: Snapshots, plan: SavePlan, shard: Shard, progress: Mapping[str, Any]) -> None:
         try:
-            taken = snapshots.take(shard, plan.checkpoints, plan.retention, sections_of(shard, self._pieces, progress))
+            sections = sections_of(shard, self._pieces, progress, keep_shared=plan.keep_shared)
+            taken = snapshots.take(shard, plan.checkpoints, plan.retention, sections)
         except OSError as error:
             self._say.once("memory", f"there is no memory for a snapshot ({error}): from now on training waits for the disk when it saves.")
             self._snapshots = None

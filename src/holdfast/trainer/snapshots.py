@@ -1,6 +1,7 @@
-"""Snapshots: the worker's side of saving through memory. `Snapshots.take` copies the state into a buffer that the agent makes durable meanwhile.
+"""Snapshots: the worker's side of saving through memory. `take` copies the state into a buffer that the agent keeps and makes durable; `find` gets it back.
 
-There are two buffers. One that holds a step which is not durable yet is never written over: if both do, the save is skipped.
+There are two buffers, and they outlive the worker: the next one of its rank finds in them what to restore. One whose content is still needed is never
+written over: if both are, the save is skipped.
 
 On a GPU nothing waits for the copy but the optimizer's next step, and that on the GPU:
 
@@ -25,8 +26,10 @@ from typing import Any, Final
 
 from holdfast.checkpoint.commit import Shard
 from holdfast.checkpoint.document import is_tensor, leaves, to_document
+from holdfast.checkpoint.layout import parse_directory_name
+from holdfast.checkpoint.memory import available_bytes
 from holdfast.checkpoint.remove import Retention
-from holdfast.checkpoint.snapshot import NONE, Buffer, describe, offsets
+from holdfast.checkpoint.snapshot import NONE, Buffer, Word, describe, offsets
 from holdfast.checkpoint.state import in_order, kind_of
 from holdfast.trainer.place import Place
 from holdfast.trainer.say import Say
@@ -34,18 +37,24 @@ from holdfast.trainer.say import Say
 _SPARE_BYTES: Final = 1 << 20  # For the note, and for state that grows a little.
 _SHARE_OF_MEMORY: Final = 0.4  # Of what is free, for one of the two buffers of every rank on the node: a snapshot must not cost the run its life.
 _AT_ONCE_BYTES: Final = 64 << 20  # So much memory is there in a few hundredths of a second.
+_VERIFY_S: Final = 5.0  # How long the agent may take to verify a snapshot before the disk is the better choice, besides what its size takes.
+_VERIFY_BYTES_PER_S: Final = 200 << 20
 
 
 class Snapshots:
     """The buffers of one rank in one generation."""
 
     def __init__(self, directory: Path, generation: int, place: Place, *, pieces: Mapping[str, Any], say: Say) -> None:
-        self._paths = [directory / f"snapshot-{generation}-{place.rank}-{which}" for which in (0, 1)]
-        self._sharers = place.local_world_size
-        self._buffers: list[Buffer | None] = [None, None]
+        self._directory, self._generation, self._place = directory, generation, place
+        self._buffers = [Buffer.open(self._path(place.rank, which)) for which in (0, 1)]  # What the generation before left, if this node had this rank.
+        self._pinned: set[int] = set()
         self._pieces, self._say = pieces, say
         self._side: _Side | None = None
         self._preparing: threading.Thread | None = None
+        self._durable = self._failed = NONE
+
+    def _path(self, rank: int, which: int) -> Path:
+        return self._directory / f"snapshot-{rank}-{which}"
 
     def prepare(self, sections: Mapping[str, Any]) -> None:
         """Make the buffers for a state like this one, beside the training: gigabytes of memory take seconds to get and to pin."""
@@ -54,7 +63,10 @@ class Snapshots:
         def make() -> None:
             try:
                 for which in (0, 1):
-                    self._make(which, size_bytes)
+                    buffer = self._buffers[which]
+                    if buffer is None or (buffer.data.nbytes < size_bytes and buffer.is_writable(0)):
+                        self._make(which, size_bytes)
+                    self._pin(which)
             except OSError:
                 pass  # Not enough memory: the first save finds the same, and says it.
             finally:
@@ -68,30 +80,72 @@ class Snapshots:
 
     def take(self, shard: Shard, checkpoints: Path, retention: Retention, sections: Mapping[str, Any]) -> bool:
         """Copy a rank's state; False when no buffer is free. Raises OSError when there is not enough memory."""
-        which = next((which for which, buffer in enumerate(self._buffers) if buffer is None or not buffer.is_waiting), None)
+        which = next((which for which, buffer in enumerate(self._buffers) if buffer is None or buffer.is_writable(shard.step)), None)
         if which is None or self._preparing is not None or (self._side is not None and self._side.is_copying):
             return False
         state = _State(sections)
+        if shard.rank != 0 and "shared" in state.described:
+            state.described["shared"]["kept"] = True  # Rank 0 makes it durable for all; here it is for those of this node who restore.
         note = describe(shard, checkpoints, retention, state.described)
+        self._look()
         buffer = self._buffer(which, state.data_bytes + len(note))
         buffer.break_seal()
         side = self._side_for(state.tensors)
         if side is None:
             _copy(state.tensors, state.targets(buffer))
-            buffer.seal(shard.step, state.data_bytes, note)
+            buffer.seal(shard.step, shard.generation, state.data_bytes, note)
         else:
-            side.copy(state, state.targets(buffer), lambda: buffer.seal(shard.step, state.data_bytes, note))
+            side.copy(state, state.targets(buffer), lambda: buffer.seal(shard.step, shard.generation, state.data_bytes, note))
         return True
+
+    def find(self, name: str) -> tuple[Buffer, Buffer | None] | None:
+        """This rank's part of the checkpoint `name`, and that with what all ranks hold alike, if this node's memory has them and the agent finds them sound."""
+        place = self._place
+        first = place.rank - place.local_rank  # Of the ranks on this node: the one that keeps what all hold alike.
+        own = self._sound(name, self._buffers)
+        if own is None or place.local_rank == 0:
+            return None if own is None else (own, own)
+        return own, self._sound(name, [Buffer.open(self._path(first, which)) for which in (0, 1)])
+
+    def _sound(self, name: str, buffers: Sequence[Buffer | None]) -> Buffer | None:
+        step, generation = parse_directory_name(name) or (NONE, NONE)
+        buffer = next((buffer for buffer in buffers if buffer is not None and buffer.head.seal.key == (generation, step)), None)
+        if buffer is None:
+            return None
+        deadline = time.monotonic() + _VERIFY_S + buffer.data.nbytes / _VERIFY_BYTES_PER_S
+        while not buffer.head.said(Word.SOUND):
+            if buffer.head.said(Word.DAMAGED) or time.monotonic() > deadline:
+                why = "is damaged" if buffer.head.said(Word.DAMAGED) else "was not verified in time"
+                self._say.line(f"{name} in this node's memory {why}: it is read from the disk.")
+                return None
+            time.sleep(0.002)
+        return buffer
+
+    def pin(self) -> None:
+        """Let the GPU reach what is there already."""
+        for which, buffer in enumerate(self._buffers):
+            if buffer is not None:
+                self._pin(which)
 
     @property
     def durable(self) -> int:
         """The newest step that the agent has made durable."""
-        return max((buffer.answer.durable for buffer in self._buffers if buffer is not None), default=NONE)
+        self._look()
+        return self._durable
 
     @property
     def failed(self) -> int:
         """The newest step that it could not."""
-        return max((buffer.answer.failed for buffer in self._buffers if buffer is not None), default=NONE)
+        self._look()
+        return self._failed
+
+    def _look(self) -> None:
+        """Take note of what is said of a content before it is written over."""
+        for buffer in self._buffers:
+            head = buffer.head if buffer is not None else None
+            if head is not None and head.seal.generation == self._generation:
+                self._durable = max(self._durable, head.seal.step if head.said(Word.DURABLE) else NONE)
+                self._failed = max(self._failed, head.seal.step if head.said(Word.FAILED) else NONE)
 
     def settle(self, *, within_s: float) -> bool:
         """Wait until nothing waits to be made durable; whether that came true."""
@@ -104,22 +158,36 @@ class Snapshots:
 
     def _is_quiet(self) -> bool:
         busy = self._preparing is not None or (self._side is not None and self._side.is_copying)
-        return not busy and not any(buffer is not None and buffer.is_waiting for buffer in self._buffers)
+        return not busy and not any(buffer is not None and buffer.head.is_waiting for buffer in self._buffers)
 
     def _buffer(self, which: int, size_bytes: int) -> Buffer:
         buffer = self._buffers[which]
-        return buffer if buffer is not None and buffer.data.nbytes >= size_bytes else self._make(which, size_bytes + _SPARE_BYTES)
+        if buffer is None or buffer.data.nbytes < size_bytes:
+            buffer = self._make(which, size_bytes + _SPARE_BYTES)
+        self._pin(which)
+        return buffer
 
     def _make(self, which: int, size_bytes: int) -> Buffer:
         self._buffers[which] = None
-        free_bytes = available_bytes()
-        if size_bytes * self._sharers > _SHARE_OF_MEMORY * free_bytes:
-            ranks = f" and {self._sharers} ranks share the node" if self._sharers > 1 else ""
+        self._pinned.discard(which)
+        path = self._path(self._place.rank, which)
+        path.unlink(missing_ok=True)  # One that was too small.
+        free_bytes, sharers = available_bytes(), self._place.local_world_size
+        if size_bytes * sharers > _SHARE_OF_MEMORY * free_bytes:
+            ranks = f" and {sharers} ranks share the node" if sharers > 1 else ""
             raise OSError(errno.ENOMEM, f"it takes {size_bytes / 1e9:.1f} GB{ranks}, and {free_bytes / 1e9:.1f} GB are free")
-        buffer = Buffer.create(self._paths[which], size_bytes)
-        _pin(buffer.data)
-        self._buffers[which] = buffer
+        buffer = self._buffers[which] = Buffer.create(path, size_bytes)
         return buffer
+
+    def _pin(self, which: int) -> None:
+        """Let the GPU write there by itself; without that a copy takes four times as long, and works as well."""
+        import torch
+
+        cuda: Any = torch.cuda
+        buffer = self._buffers[which]
+        if buffer is not None and which not in self._pinned and cuda.is_initialized():
+            cuda.cudart().cudaHostRegister(ctypes.addressof(ctypes.c_char.from_buffer(buffer.data)), buffer.data.nbytes, 0)
+            self._pinned.add(which)
 
     def _side_for(self, tensors: Sequence[Any]) -> _Side | None:
         """Where to copy on the side; None where there is no GPU, or no optimizer of which it is known when it steps."""
@@ -148,7 +216,9 @@ class _State:
         begin = 0
         for name, tensors in inside.items():
             placed = zip(tensors, self._offsets[begin : begin + len(tensors)], strict=True)
-            self.described[name]["tensors"] = [{"kind": kind_of(tensor), "offset": offset, "size": tensor.nbytes} for tensor, offset in placed]
+            self.described[name]["tensors"] = [
+                {"kind": kind_of(tensor), "offset": offset, "size": tensor.nbytes, "cuda": tensor.is_cuda} for tensor, offset in placed
+            ]
             begin += len(tensors)
 
     def targets(self, buffer: Buffer) -> list[Any]:
@@ -251,34 +321,6 @@ class _Side:
         return found
 
 
-def available_bytes(root: Path = Path("/")) -> int:
-    """Memory that nobody needs now, on the machine and in the control group that may hold us to less."""
-    free = [int(line.split()[1]) << 10 for line in _lines(root / "proc/meminfo") if line.startswith("MemAvailable:")]
-    for line in _lines(root / "proc/self/cgroup"):
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            free += _left_in(root / "sys/fs/cgroup" / path.strip("/"), "memory.max", "memory.current", "inactive_file")
-        elif "memory" in controllers.split(","):
-            free += _left_in(root / "sys/fs/cgroup/memory" / path.strip("/"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
-    return min(free, default=1 << 62)
-
-
-def _left_in(group: Path, limit: str, usage: str, cache: str) -> list[int]:
-    """What a control group has left, with what its page cache would give back; nothing where it sets no limit."""
-    try:
-        cached = next((int(line.split()[1]) for line in _lines(group / "memory.stat") if line.split()[0] == cache), 0)
-        return [int((group / limit).read_text()) - int((group / usage).read_text()) + cached]
-    except (OSError, ValueError):  # There is none, or its limit is the word `max`.
-        return []
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except OSError:
-        return []
-
-
 def _optimizers(pieces: Mapping[str, Any]) -> list[Any]:
     import torch
 
@@ -305,15 +347,6 @@ def _why_not(optimizers: Sequence[Any]) -> str:
     if any(hasattr(parameter, "_in_backward_optimizers") for optimizer in optimizers for parameter in _parameters(optimizer)):
         return "an optimizer steps in the backward pass"
     return ""
-
-
-def _pin(data: memoryview) -> None:
-    """Let the GPU write there by itself; without that a copy takes four times as long, and works as well."""
-    import torch
-
-    cuda: Any = torch.cuda
-    if cuda.is_initialized():
-        cuda.cudart().cudaHostRegister(ctypes.addressof(ctypes.c_char.from_buffer(data)), data.nbytes, 0)
 
 
 def _copy(tensors: Sequence[Any], targets: Sequence[Any]) -> None:

@@ -43,6 +43,10 @@ class Channel:
             return
         self._writer.write(_LENGTH.pack(len(body)) + body)
 
+    async def flush(self) -> None:
+        """Wait until the other side has taken most of what was sent: for those who send more than fits into memory."""
+        await self._writer.drain()
+
     @property
     def backlog_bytes(self) -> int:
         return self._writer.transport.get_write_buffer_size()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.domain.held import Held
+
 WIRE_VERSION = 1
 
 
@@ -18,6 +20,8 @@ class Hello(Message, frozen=True, kw_only=True):
     instance: str  # New with every agent process, so that its sequence numbers cannot be mistaken for an earlier one's.
     host: str
     pid: int
+    peer: str = ""  # Where it listens for other agents.
+    domain: str = ""
     version: int = WIRE_VERSION
     running: dict[str, tuple[int, ...]] = {}
 
@@ -70,6 +74,7 @@ class Readings(Message, frozen=True, kw_only=True):
 
     node: str
     ranks: tuple[Reading, ...] = ()
+    held: tuple[Held, ...] = ()  # What could be restored from its memory.
     cpu_s: float = 0.0  # What the agent itself has used: watching must cost little.
 
 
@@ -88,6 +93,51 @@ class Follow(Message, frozen=True, kw_only=True):
 
 class Leave(Message, frozen=True, kw_only=True):
     """The job has ended: take everything down and exit."""
+
+    persist: tuple[int, ...] = ()  # Ranks whose node is lost: make durable the copies of their state that you hold.
+
+
+class Whole(Message, frozen=True, kw_only=True):
+    """What is whole in memory, as generation and step."""
+
+    sealed: tuple[int, int]  # Every rank has it.
+    safe: tuple[int, int]  # And a copy, where there can be one: what is older may be written over.
+    permit: int  # What the disk could not take and not every rank has may be written over by a save of this step or a later one: the same on all ranks.
+
+
+class Hold(Message, frozen=True, kw_only=True):
+    """Hold copies of the state of these ranks, and of no others: rank to the peer that has it."""
+
+    of: dict[str, str]
+
+
+class Fetch(Message, frozen=True, kw_only=True):
+    """An agent asks another for a rank's state: this one, or any that is newer."""
+
+    rank: int
+    generation: int
+    step: int
+    newer: bool
+
+
+class Sending(Message, frozen=True, kw_only=True):
+    """The answer: a snapshot of so many bytes follows in parts."""
+
+    generation: int
+    step: int
+    data_bytes: int
+    note_bytes: int
+    index: bytes
+
+
+class Part(Message, frozen=True, kw_only=True):
+    data: bytes
+
+
+class Refused(Message, frozen=True, kw_only=True):
+    """There is nothing like it here, or no longer."""
+
+    because: str
 
 
 class Watch(Message, frozen=True, kw_only=True):
@@ -138,6 +188,7 @@ class View(Message, frozen=True, kw_only=True):
     steps_per_s: float | None = None
     loss: float | None = None
     saved_step: int = -1
+    held_step: int = -1  # The newest step that is whole in memory.
     goodput: float = 0.0
     wall_s: float = 0.0
     buckets: dict[str, float] = {}
@@ -146,4 +197,6 @@ class View(Message, frozen=True, kw_only=True):
     incidents: tuple[IncidentView, ...] = ()
 
 
-AnyMessage = Hello | Told | Ack | Do | Readings | Output | Follow | Leave | Watch | StopJob | View
+AnyMessage = (
+    Hello | Told | Ack | Do | Readings | Output | Follow | Leave | Watch | StopJob | View | Whole | Hold | Fetch | Sending | Part | Refused
+)  # fmt: skip

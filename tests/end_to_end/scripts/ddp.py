@@ -20,7 +20,7 @@ from torch import nn
 
 import holdfast
 
-directory, steps = Path(sys.argv[1]), int(sys.argv[2])
+directory, steps, step_s = Path(sys.argv[1]), int(sys.argv[2]), float((*sys.argv[3:], 0.01)[0])
 rank = int(os.environ["RANK"])
 with (directory / "starts").open("a") as starts:
     starts.write(f"{os.environ['HOLDFAST_GENERATION']} {rank} {os.getpid()}\n")
@@ -46,7 +46,7 @@ for step in run.steps(steps):
     optimizer.step()
     run.report(loss=loss)
     os.pwrite(progress, f"{step + 1:10}".encode(), 0)
-    time.sleep(0.01)
+    time.sleep(step_s)
 weights = hashlib.sha256(b"".join(value.numpy().tobytes() for value in model.state_dict().values())).hexdigest()
 (directory / f"weights-{rank}").write_text(weights)
 dist.destroy_process_group()
