@@ -85,6 +85,7 @@ class Agent:
             task.cancel()
         await asyncio.gather(*tasks, leaving, return_exceptions=True)
         peers.close()
+        Path(self._spec.peer).unlink(missing_ok=True)
         self._copies.close()
         if broken and not self._leaving.is_set():
             broken[0].result()  # Our own mistake: stop here, and leave the workers to the agent that comes after us.

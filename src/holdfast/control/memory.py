@@ -11,7 +11,7 @@ from holdfast.checkpoint.layout import directory_name
 from holdfast.domain.held import Held
 from holdfast.domain.job import JobSpec
 from holdfast.domain.state import NodeState, State
-from holdfast.recover.copies import Assignment, Common, assign, newest_common, sources
+from holdfast.recover.copies import Assignment, Common, assign, missing, newest_common, sources
 from holdfast.wire.messages import Whole
 
 _STUCK_S = 3.0  # Nothing newer became whole in memory for so long, while the disk has failed.
@@ -85,6 +85,12 @@ class Memory:
         for owner, holder in assignment.holders.items():
             for rank in _ranks(gang.nodes.index(owner), spec):
                 wanted[holder][str(rank)] = state.nodes[owner].peer
+        alive = self._alive(state)
+        if not alive.keys() >= set(gang.nodes):
+            # Until somebody takes its place the state of a lost node has one copy less. Nothing trains meanwhile, so a node may hold for two.
+            for order in missing(gang.nodes, spec.ranks_per_node, alive, assignment.holders, self.held).orders:
+                if gang.nodes[order.rank // spec.ranks_per_node] != order.to:
+                    wanted[order.to][str(order.rank)] = state.nodes[order.source].peer
         return wanted
 
     def _assign(self, state: State) -> Assignment | None:
