@@ -74,7 +74,7 @@ def running_seaweed(directory: Path) -> Iterator[Seaweed]:
     users = [("owner", KEY, SECRET, ["Admin"]), ("reader", READER_KEY, READER_SECRET, [f"Read:{BUCKET}", f"List:{BUCKET}"])]
     identities = [{"name": name, "credentials": [{"accessKey": key, "secretKey": secret}], "actions": may} for name, key, secret, may in users]
     (directory / "s3.json").write_text(json.dumps({"identities": identities}))
-    (directory / "data").mkdir()
+    (directory / "data").mkdir(exist_ok=True)
     names = ["master.port", "master.port.grpc", "volume.port", "volume.port.grpc", "filer.port", "filer.port.grpc", "s3.port", "s3.port.grpc"]
     ports = dict(zip(names, free_ports(len(names)), strict=True))
     command = [
@@ -128,6 +128,7 @@ class Hdfs:
 
     def __init__(self, directory: Path, *, owner: str = "holdfast", password: str = "", quota_bytes: int = 1 << 40) -> None:
         self.directory, self.owner, self.password, self.quota_bytes = directory, owner, password, quota_bytes
+        self.troubles = 0  # So many more reads are answered by the data node with an error.
         self.lock = threading.Lock()
         self.name_node = _HdfsServer(self, _NameNode)
         self.data_node = _HdfsServer(self, _DataNode)
@@ -286,6 +287,9 @@ class _DataNode(_HdfsHandler):
 
     def open(self) -> tuple[int, bytes]:
         self.must_exist()
+        if self.hdfs.troubles:
+            self.hdfs.troubles -= 1
+            raise HdfsError(500, "", "<html>java.io.IOException: Premature EOF</html>")
         start = int(self.asked.get("offset", 0))
         return 200, self.file.read_bytes()[start : start + int(self.asked.get("length", 1 << 40))]
 

@@ -40,7 +40,7 @@ from holdfast.errors import UserError
 KiB, MiB = 1 << 10, 1 << 20
 PATIENT = Limits(deadline_s=20.0, pause_s=0.02, pause_s_max=0.1)
 HASTY = Limits(deadline_s=10.0, tries=2, pause_s=0.01)
-SILENT = replace(HASTY, deadline_s=0.5)  # Where nothing will ever be answered.
+SILENT = replace(HASTY, deadline_s=0.25)  # Where nothing will ever be answered.
 EVER = Retention(last=100, restored=(1, 0))
 TOKEN = "FwoGZXIvYXdzEXAMPLE+session/token=="
 Stops = Callable[[], bool]
@@ -169,6 +169,15 @@ def test_what_is_there_is_not_sent_again(url: str, checkpoints: Path) -> None:
     assert remote.upload(checkpoints, first.name).sent_bytes == first.size_bytes
     assert remote.upload(checkpoints, second.name).sent_bytes == second.own_bytes < second.size_bytes / 2
     assert remote.upload(checkpoints, second.name).sent_bytes == 0
+
+
+def test_what_is_there_in_another_size_is_sent_again(url: str, checkpoints: Path) -> None:
+    remote = open_remote(url, limits=PATIENT)
+    [manifest] = save_few(checkpoints, 10)
+    for chunk, cut in zip(manifest.chunks, (b"short", FROZEN * 2), strict=False):
+        remote._files.put(chunk.path, cut)
+    assert remote.upload(checkpoints, manifest.name).sent_bytes == manifest.size_bytes
+    assert remote.verify(manifest.name) == manifest
 
 
 def test_what_a_skipped_checkpoint_wrote_is_sent_with_the_one_that_needs_it(url: str, checkpoints: Path, tmp_path: Path) -> None:
@@ -395,10 +404,18 @@ def test_a_downloaded_checkpoint_leaves_nothing_behind_when_training_removes_it(
     prune(Disk(), back, Retention(last=2, restored=(1, 20)), generation=1, now=0.0)
     assert [found.step for found in list_complete(back)] == [40, 30]
     assert garbage(back) == []
-    remote.download("step-00000010.g1", back)
-    remote.download("step-00000020.g1", back)
-    prune(Disk(), back, Retention(last=9, restored=(1, 20)), generation=1, now=0.0)
-    assert [verify(found.path).step for found in list_complete(back)] == [40, 30, 20, 10]
+
+
+def test_a_checkpoint_that_training_has_removed_can_be_downloaded_again_and_stays(mounted: str, checkpoints: Path) -> None:
+    remote = open_remote(mounted, limits=PATIENT)
+    manifests = save_few(checkpoints, 30, 35, 40)
+    remote.upload(checkpoints, manifests[0].name)
+    prune(Disk(), checkpoints, Retention(last=2, restored=(1, 0)), generation=1, now=0.0)
+    assert (checkpoints / manifests[0].name / RETIRED).exists(), "it is kept for what the others need of it"
+    remote.download(manifests[0].name, checkpoints)
+    save_few(checkpoints, 50)
+    assert prune(Disk(), checkpoints, Retention(last=2, every=30, restored=(1, 0)), generation=1, now=0.0) == (manifests[1].name,)
+    assert [verify(found.path).step for found in list_complete(checkpoints)] == [50, 40, 30]
 
 
 def test_what_an_unfinished_upload_has_sent_stays_for_a_day_and_then_goes(mounted: str, checkpoints: Path, tmp_path: Path) -> None:
@@ -409,6 +426,7 @@ def test_what_an_unfinished_upload_has_sent_stays_for_a_day_and_then_goes(mounte
         dying(remote, 14).upload(checkpoints, third.name)
     sent = {home: len(remote._files.list(f"{home}/chunks")) for home in (second.name, third.name)}
     assert sum(sent.values()) > 0
+    (Path(mounted) / third.name / "uploading.part-1-00000000.part-1-00000000").write_bytes(b"an announcement that was cut o")
     remote.remove(first.name)
     assert {home: len(remote._files.list(f"{home}/chunks")) for home in sent} == sent
     assert len(remote._files.list(f"{first.name}/chunks")) == 1, "the upload to come needs what never changes"
@@ -416,6 +434,31 @@ def test_what_an_unfinished_upload_has_sent_stays_for_a_day_and_then_goes(mounte
     assert garbage(Path(mounted)) == []
     remote.upload(checkpoints, third.name)
     assert remote.verify(third.name) == third
+
+
+class TakingFiles:
+    """Files from which somebody takes a chunk at the last moment: a removal that looked before the upload had announced itself."""
+
+    def __init__(self, files: Any, takes: list[str]) -> None:
+        self._files, self._takes = files, takes
+
+    def on_behalf_of(self, stop: Stops) -> TakingFiles:
+        return TakingFiles(self._files.on_behalf_of(stop), self._takes)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "put_new" and self._takes:
+            self._files.remove(self._takes.pop())
+        return getattr(self._files, name)
+
+
+def test_what_a_removal_takes_from_under_an_upload_is_sent_again(mounted: str, checkpoints: Path) -> None:
+    remote = open_remote(mounted, limits=PATIENT)
+    first, second = save_few(checkpoints, 10, 20)
+    remote.upload(checkpoints, first.name)
+    shared = next(chunk for chunk in second.chunks if chunk.home == first.name)
+    uploaded = Remote(TakingFiles(remote._files, [shared.path]), remote.url, PATIENT).upload(checkpoints, second.name)
+    assert uploaded.sent_bytes == second.own_bytes + shared.size_bytes
+    assert remote.verify(second.name) == second
 
 
 # S3.
@@ -487,7 +530,7 @@ def test_a_store_that_falls_silent_is_given_up_in_time(s3: str, road: Proxy, che
     manifest = save(checkpoints, 10, *(some_bytes(200 * KiB, seed) for seed in range(6)))
     road.stall_after = after
     began = time.monotonic()
-    with pytest.raises(RemoteUnavailable, match=r"no answer within 0\.5 s"):
+    with pytest.raises(RemoteUnavailable, match=r"no answer within 0\.25 s"):
         open_remote(s3, limits=SILENT).upload(checkpoints, manifest.name)
     assert time.monotonic() - began < 10.0
     road.stall_after = None
@@ -498,8 +541,18 @@ def test_a_silent_webhdfs_server_is_given_up_in_time(hdfs: Hdfs, checkpoints: Pa
     [manifest] = save_few(checkpoints, 10)
     with Proxy(hdfs.name_node.port).running() as road:
         road.stall_after = 0
-        with pytest.raises(RemoteUnavailable, match=r"no answer within 0\.5 s"):
+        with pytest.raises(RemoteUnavailable, match=r"no answer within 0\.25 s"):
             open_remote(f"webhdfs://127.0.0.1:{road.port}/run", limits=SILENT).upload(checkpoints, manifest.name)
+
+
+def test_what_a_data_node_in_trouble_answers_is_not_taken_for_the_file(hdfs: Hdfs, checkpoints: Path, tmp_path: Path) -> None:
+    [manifest] = save_few(checkpoints, 10)
+    remote = open_remote(hdfs.url, limits=PATIENT)
+    remote.upload(checkpoints, manifest.name)
+    hdfs.troubles = 5
+    assert remote.list() == (manifest,)
+    assert remote.download(manifest.name, tmp_path / "back") == verify(tmp_path / "back" / manifest.name)
+    assert hdfs.troubles == 0
 
 
 def test_an_upload_is_stopped_at_once_also_when_the_store_is_silent(s3: str, road: Proxy, checkpoints: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -519,7 +572,7 @@ def test_a_directory_that_hangs_is_given_up_in_time(tmp_path: Path, checkpoints:
     place = tmp_path / "mounted"
     (place / "step-00000010.g1").mkdir(parents=True)
     os.mkfifo(place / "step-00000010.g1" / MANIFEST)
-    with pytest.raises(RemoteUnavailable, match=r"no answer within 0\.5 s"):
+    with pytest.raises(RemoteUnavailable, match=r"no answer within 0\.25 s"):
         open_remote(str(place), limits=SILENT).list()
     for _ in range(2):  # Let those who wait there go.
         os.close(os.open(place / "step-00000010.g1" / MANIFEST, os.O_RDWR | os.O_NONBLOCK))
@@ -528,8 +581,8 @@ def test_a_directory_that_hangs_is_given_up_in_time(tmp_path: Path, checkpoints:
 def test_no_more_is_sent_in_a_second_than_was_asked_for(mounted: str, checkpoints: Path) -> None:
     manifest = save(checkpoints, 10, *(some_bytes(100 * KiB, seed) for seed in range(5)))
     began = time.monotonic()
-    open_remote(mounted, limits=replace(PATIENT, bytes_per_s=500 * KiB)).upload(checkpoints, manifest.name)
-    assert time.monotonic() - began >= 0.8, "what comes last must wait until four fifths of a second's share have had their time"
+    open_remote(mounted, limits=replace(PATIENT, bytes_per_s=1000 * KiB)).upload(checkpoints, manifest.name)
+    assert time.monotonic() - began >= 0.4, "what comes last must wait until the four fifths before it have had their time"
 
 
 UPLOAD = """
@@ -559,6 +612,28 @@ def test_an_upload_that_was_killed_is_gone_on_with_and_nothing_is_sent_twice(
     assert again.sent_bytes == manifest.size_bytes - there
     assert road.up_bytes - before <= again.sent_bytes + 100 * KiB, f"the rest and the words around it; {first_bytes} bytes went before the kill"
     assert remote.verify(manifest.name) == manifest
+
+
+@pytest.mark.slow
+def test_an_upload_that_is_killed_again_and_again_gets_done_without_sending_twice_what_is_there(
+    s3: str, road: Proxy, checkpoints: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", road.endpoint)
+    manifest = save(checkpoints, 10, *(some_bytes(256 * KiB, number) for number in range(64)), some_bytes(3 * PART_BYTES, 64))
+    dice = random.Random(seed)
+    remote, kills = open_remote(s3, limits=PATIENT), 0
+    while not remote.list():
+        there = sum(size or 0 for size in remote._files.list(f"{manifest.name}/chunks").values())
+        before, road.stall_after = road.up_bytes, road.up_bytes + dice.randrange(manifest.size_bytes // 4, manifest.size_bytes)
+        with subprocess.Popen([sys.executable, "-c", textwrap.dedent(UPLOAD), s3, str(checkpoints), manifest.name]) as process:
+            wait_for(lambda process=process: road.is_stalled or process.poll() is not None, within_s=60.0, what="it is stopped in the middle, or done")
+            kills += process.poll() is None
+            process.send_signal(signal.SIGKILL)
+        road.stall_after = None
+        assert road.up_bytes - before <= manifest.size_bytes - there + 200 * KiB
+    assert kills
+    assert remote.verify(manifest.name) == manifest
+    assert with_limits(remote, stale_s=0.0).upload(checkpoints, manifest.name).sent_bytes == 0
 
 
 # What is said when it cannot work.
@@ -620,7 +695,7 @@ def test_a_missing_bucket_is_told_in_a_sentence(s3: str, checkpoints: Path) -> N
 
 def test_a_server_that_is_not_there_is_told_in_a_sentence(s3: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://me:and-my-password@127.0.0.1:1")
-    with pytest.raises(RemoteUnavailable, match=r"failed 2 times, last because .* see whether the store is up") as caught:
+    with pytest.raises(RemoteUnavailable, match=r"failed 2 times, last because .* See whether the store is up") as caught:
         open_remote(s3, limits=HASTY).list()
     assert "and-my-password" not in everything_said(caught.value)
 
@@ -652,6 +727,29 @@ def test_a_full_and_a_read_only_mount_are_told_in_a_sentence(tmp_path: Path, che
             open_remote(str(place), limits=HASTY).upload(checkpoints, manifest.name)
     finally:
         subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.slow
+@pytest.mark.root
+def test_a_full_s3_store_is_told_in_a_sentence_and_what_is_complete_stays(tmp_path: Path, checkpoints: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """SeaweedFS calls it an internal error, as it would any other; so it is tried again, and the sentence says to look for room."""
+    data = tmp_path / "seaweed" / "data"
+    data.mkdir(parents=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "none", str(data)], capture_output=True, check=False).returncode:
+        pytest.skip("needs permission to mount")
+    try:
+        with running_seaweed(tmp_path / "seaweed") as store:
+            give_credentials(monkeypatch, endpoint=store.endpoint)
+            remote = open_remote(f"s3://{BUCKET}/run", limits=HASTY)
+            [first] = save_few(checkpoints, 10)
+            remote.upload(checkpoints, first.name)
+            second = save(checkpoints, 20, *(some_bytes(4 * MiB, seed) for seed in range(16)))
+            with pytest.raises(RemoteUnavailable, match=r"it answered InternalError 500. .* has room"):
+                remote.upload(checkpoints, second.name)
+            assert remote.verify(first.name) == first
+            assert names(remote) == [first.name]
+    finally:
+        subprocess.run(["umount", "--lazy", str(data)], check=True)
 
 
 def test_a_place_that_is_not_mounted_is_not_filled_instead(tmp_path: Path, checkpoints: Path) -> None:
@@ -751,7 +849,8 @@ def test_the_agent_sends_the_newest_and_skips_what_it_came_too_late_for(mounted:
     said: list[str] = []
     uploads = Uploads(checkpoints, mounted, keep=Retention(last=1, every=20), say=said.append, look_every_s=0.01)
     remote = open_remote(mounted, limits=PATIENT)
-    in_a_loop(uploads, lambda: names(remote) == ["step-00000050.g1", "step-00000020.g1"] and not uploads.status.waiting and not uploads.status.sending)
+    wanted = ["step-00000050.g1", "step-00000040.g1", "step-00000020.g1"]
+    in_a_loop(uploads, lambda: names(remote) == wanted and not uploads.status.waiting and not uploads.status.sending)
     assert (uploads.status.step, uploads.status.error, said) == (50, "", [])
 
 
@@ -814,8 +913,9 @@ def test_a_silent_store_delays_neither_the_agent_nor_its_end(s3: str, road: Prox
         asyncio.run(main())
     """
     command = [sys.executable, "-c", textwrap.dedent(code), s3, str(checkpoints)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
+        assert process.stderr is not None
         assert process.stdout is not None
         wait_for(lambda: road.is_stalled, within_s=60.0, what="the store is silent in the middle")
         began = time.monotonic()
@@ -823,9 +923,45 @@ def test_a_silent_store_delays_neither_the_agent_nor_its_end(s3: str, road: Prox
         process.stdin.flush()
         assert process.wait(timeout=30) == 0
         took = time.monotonic() - began
-        slowest = float(process.stdout.read().split()[-1])
+        slowest, said = float(process.stdout.read().split()[-1]), process.stderr.read()
     assert took < 3.0
+    assert said == "", "an upload that is given up at the end is nothing to tell"
     assert slowest < 1.5, "the loop was kept from its work"
+
+
+def test_what_the_agent_says_of_a_store_that_refuses_is_one_sentence_without_a_secret(
+    s3: str, seaweed: Seaweed, checkpoints: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    give_credentials(monkeypatch, endpoint=seaweed.endpoint, secret="the+wrong/secret", token=TOKEN)
+    monkeypatch.setattr("holdfast.agent.uploads._PAUSE_S", 0.001)
+    save_few(checkpoints, 10)
+    uploads = Uploads(checkpoints, s3, look_every_s=0.01)
+    in_a_loop(uploads, lambda: uploads._failures >= 3)
+    said = "".join(capfd.readouterr())
+    assert said.count("\n") == 1
+    assert said.startswith("holdfast agent: checkpoints are not uploaded: listing the checkpoints in s3://")
+    assert "wrong" not in said + repr(uploads.status)
+    assert TOKEN not in said + repr(uploads.status)
+
+
+def test_a_checkpoint_that_training_removes_while_it_is_sent_is_given_up_for_a_newer_one(
+    mounted: str, checkpoints: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOLDFAST_REMOTE_BYTES_PER_S", str(200 * KiB))
+    first = save(checkpoints, 10, *(some_bytes(20 * KiB, seed) for seed in range(20)))
+    said: list[str] = []
+    uploads = Uploads(checkpoints, mounted, say=said.append, look_every_s=0.01)
+
+    def removed() -> bool:
+        if len(list_complete(checkpoints)) == 1 and list((Path(mounted) / first.name / "chunks").glob("*")):
+            for step in (20, 30):
+                save(checkpoints, step, b"other things")
+            prune(Disk(), checkpoints, Retention(last=2, restored=(1, 10)), generation=1, now=0.0)
+        return uploads.status.step == 30
+
+    in_a_loop(uploads, removed)
+    assert said == []
+    assert names(open_remote(mounted)) == ["step-00000030.g1"]
 
 
 def test_an_agent_without_a_remote_store_loads_nothing_of_it() -> None:

@@ -15,7 +15,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -56,6 +56,7 @@ class Uploads:
         self._remote: Remote | None = None
         self._there: set[str] | None = None  # Names that are in the store, or were until no rule wanted them there: they are not sent again.
         self._failures = 0
+        self._failing: type[Exception] | None = None  # The kind that was last told of.
         self._status = UploadStatus()
         self._stop = threading.Event()
 
@@ -82,7 +83,7 @@ class Uploads:
     def _pause_s(self) -> float:
         if not self._failures:
             return self._look_every_s
-        return self._look_every_s + random.uniform(0, min(_PAUSE_S_MAX, _PAUSE_S * 2**self._failures))
+        return self._look_every_s + random.uniform(0, min(_PAUSE_S_MAX, _PAUSE_S * 2 ** min(self._failures, 10)))
 
     def _send_what_waits(self) -> None:
         """One checkpoint after the other, and a new look before each: by then there may be a newer one."""
@@ -105,9 +106,16 @@ class Uploads:
     def _waiting(self) -> list[CheckpointFound]:
         """What is to be sent, the most urgent first."""
         line = list_complete(self._checkpoints)
-        lasting = kept(line, replace(self._keep, last=0), now=time.time()) if self._keep is not None else set()
-        due = [one for number, one in enumerate(line) if number == 0 or (number >= 2 and one.name in lasting)]
+        due = [*line[:1], *(one for one in line[1:] if one.name in self._lasting(line))]
         return [one for one in due if one.name not in self._names_there()] if due else []
+
+    def _lasting(self, line: Sequence[CheckpointFound]) -> set[str]:
+        """Those that a rule wants for another reason than that they are new."""
+        if self._keep is None:
+            return set()
+        new = {one.name for one in line[:2]}  # Which no rule lets go, so that it cannot be seen whether one wants them.
+        stepped = {one.name for one in line if self._keep.every and one.step % self._keep.every == 0}
+        return kept(line, replace(self._keep, last=0), now=time.time()) - new | stepped
 
     def _names_there(self) -> set[str]:
         """Asked for once: from then on all that is there was put there from here, or by an agent whose uploads ours finds when it begins its own."""
@@ -129,14 +137,16 @@ class Uploads:
             return
         # The words of our own errors hold no secret; those of others may.
         told = str(error) if isinstance(error, HoldfastError) else f"of a {type(error).__name__} that nobody expected."
-        if not self._failures:
+        if self._failing is not type(error):
             self._say(f"checkpoints are not uploaded: {told} Training goes on, and it is tried again.")
+        self._failing = type(error)
         self._failures += 1
-        self._status = replace(self._status, sending="", error=told)
+        waiting = tuple(name for name in (self._status.sending, *self._status.waiting) if name)
+        self._status = replace(self._status, sending="", waiting=waiting, error=told)
 
     def _note_success(self) -> None:
         if self._failures:
             self._say(f"uploading checkpoints works again, after {self._failures} failed tries.")
-        self._failures = 0
+        self._failures, self._failing = 0, None
         newest = next((one.step for one in list_complete(self._checkpoints) if one.name in self._names_there()), self._status.step)
         self._status = replace(self._status, sending="", error="", step=newest)

@@ -55,6 +55,7 @@ from holdfast.checkpoint.remove import Retention, kept
 from holdfast.errors import HoldfastError, UserError
 
 _UPLOADING: Final = "uploading"
+_ANNOUNCED: Final = re.compile(rf"{_UPLOADING}\.part-\d+-[0-9a-f]+")  # In full: one that was not finished has a longer name.
 _ROUNDS: Final = 3  # How often an upload looks for what somebody has taken away from under it.
 _INSTALL: Final = "pip install 'holdfast[remote]'"
 _S3: Final = ("s3", "s3a")
@@ -145,15 +146,22 @@ def _open_other(url: str, scheme: str, shown: str, ask: Asker, environ: Mapping[
         except ValueError:
             raise UserError(f"the remote store {shown} is no address of a WebHDFS directory; expected webhdfs://host:port/path.") from None
         fs = _make(scheme, shown, use_listings_cache=False, **given)
-        fs.session.request = _with_timeout(fs.session.request, (min(CONNECT_S, ask.limits.deadline_s), ask.limits.deadline_s))
+        fs.session.request = _careful(fs.session.request, (min(CONNECT_S, ask.limits.deadline_s), ask.limits.deadline_s))
         return Renamed(fs, parts.path, ask)
     fs = _make(scheme, shown, url=url)
     return Renamed(fs, fs._strip_protocol(url), ask)
 
 
-def _with_timeout(request: Callable[..., Any], timeout: tuple[float, float]) -> Callable[..., Any]:
-    """fsspec sets none, and would wait for a silent server for ever."""
-    return lambda *given, **named: request(*given, **{"timeout": timeout, **named})
+def _careful(request: Callable[..., Any], timeout: tuple[float, float]) -> Callable[..., Any]:
+    """fsspec sets no timeout, and would wait for a silent server for ever; and it takes what a data node in trouble answers for the file."""
+
+    def careful(*given: Any, **named: Any) -> Any:
+        answer = request(*given, **{"timeout": timeout, **named})
+        if answer.status_code >= 500:
+            answer.raise_for_status()
+        return answer
+
+    return careful
 
 
 def _make(scheme: str, shown: str, *, url: str = "", **given: Any) -> Any:
@@ -195,7 +203,7 @@ class _Place:
         return MANIFEST in self.entries
 
     def announced(self, stale_s: float) -> list[str]:
-        return [name for name in self.entries if name.startswith(f"{_UPLOADING}.") and not is_stale(name, stale_s)]
+        return [name for name in self.entries if _ANNOUNCED.fullmatch(name) and not is_stale(name, stale_s)]
 
     def may_go(self, stale_s: float) -> bool:
         """One that carries none of our marks is somebody else's, perhaps being copied here by hand."""
@@ -250,7 +258,8 @@ class Remote:
         try:
             other = decode_manifest(there)
         except CheckpointCorrupt:
-            files.remove(path)
+            if files.get(path) == there:  # Twice the same: it is damaged, and not some proxy's page in its place.
+                files.remove(path)
             return False
         raise RemoteRefused(
             f"{self.url}/{manifest.name} is already the checkpoint of another run (written at {_when(other.at)}, this one at {_when(manifest.at)}). "
@@ -355,7 +364,8 @@ class Remote:
     ) -> Manifest:
         """Put a checkpoint into a local directory, by the rules of a commit: chunks durable first, manifest last. What is there and sound is not fetched.
 
-        Raises CheckpointCorrupt when the store's is damaged; then there is no manifest here, and what was fetched is used by the next try.
+        `progress` hears of each chunk once it is here. Raises CheckpointCorrupt when the store's is damaged; then there is no manifest here, and what was
+        fetched is used by the next try.
         """
         disk = disk or Disk()
         manifest = self.manifest(name, stop=stop)

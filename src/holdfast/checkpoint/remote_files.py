@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 from holdfast.checkpoint.disk import Disk, put_file
+from holdfast.checkpoint.layout import CHUNKS
 from holdfast.errors import HoldfastError, Retryable
 
 PART_BYTES: Final = 8 << 20  # What one request carries at most, where the store takes parts. S3 wants at least 5 MiB.
@@ -124,7 +125,7 @@ class Asker:
             if refusal := why_refused(error):
                 raise RemoteRefused(f"{what} in {self.where} was refused: {refusal}")
             seen = what_was_seen(error, deadline_s)
-        raise RemoteUnavailable(f"{what} in {self.where} failed {tries} times, last because {seen}. It is tried again later; see whether the store is up.")
+        raise RemoteUnavailable(f"{what} in {self.where} failed {tries} times, last because {seen}. See whether the store is up, can be reached and has room.")
 
     def deadline_s(self, size: int) -> float:
         return self.limits.deadline_s * max(1.0, size / PART_BYTES)
@@ -411,7 +412,7 @@ class Renamed:
 
     def remove_directory(self, directory: str) -> None:
         def work() -> None:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(Exception):  # One that stays is empty, and does no harm.
                 if not self._fs.ls(self._below(directory), detail=False):
                     self._fs.rm(self._below(directory), recursive=False)
 
@@ -429,15 +430,19 @@ class Renamed:
         try:
             with self._fs.open(before, "wb", block_size=PART_BYTES) as file:
                 file.write(data)
-            if self._size(path) == len(data):
-                return  # Another upload was faster. Its file is as good, and must not be missing even for a moment.
-            self._remove(path)  # WebHDFS renames onto nothing that is there.
+            there = self._size(path)
+            if there == len(data):
+                self._remove(before)  # Another upload was faster. Its file is as good, and must not be missing even for a moment.
+                return
+            if there is not None:
+                self._remove(path)  # WebHDFS renames onto nothing that is there.
             self._fs.mv(before, path)
             if self._size(path) != len(data):  # WebHDFS says "false" when it did not rename, and fsspec does not read that.
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
-        finally:
+        except BaseException:
             with contextlib.suppress(Exception):  # What is left of it is swept later.
                 self._remove(before)
+            raise
 
     def _remove(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError):
@@ -504,7 +509,8 @@ class Directory:
             target = self._root / path
             self._disk.remove(target)
             with contextlib.suppress(FileNotFoundError):
-                self._disk.sync_directory(target.parent)  # A manifest is gone before any of its chunks is, also after a power cut.
+                if target.parent.name != CHUNKS:  # A manifest is gone before any of its chunks is, also after a power cut; they may go at any time.
+                    self._disk.sync_directory(target.parent)
 
         self._ask(f"removing {path}", work)
 
