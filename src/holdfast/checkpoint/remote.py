@@ -11,7 +11,7 @@ takes the manifest first, then all that neither a manifest nor a fresh word of a
 one goes on with or sweeps. Why two uploads cannot tear each other: docs/decisions/0005-remote-tier.md.
 
 Is wrong    when two runs with the same steps and generations share one address: the second is refused. Give each its own.
-Costs       an upload: a listing for each home, a request for each chunk that is new; at most 2 × `Limits.at_a_time` chunks in memory.
+Costs       an upload: a listing for each home, a request for each chunk that is new; at most `Limits.at_a_time` chunks in memory.
 """
 
 from __future__ import annotations
