@@ -85,6 +85,20 @@ def test_a_lost_node_explains_the_exits_of_the_others(kind: str) -> None:
     assert not found.permanent
 
 
+POISONED = Finding(kind="poisoned_checkpoint", ranks=(0, 1), because="not finite right after step-20 was restored", checkpoint="step-20", step=20)
+
+
+@given(st.permutations([_exit(1, ExitKind.EXCEPTION, 3, exception="ValueError"), _echo(0, 5, ECHOES[0]), _exit(2, ExitKind.SIGNAL, 6, signal=9)]))
+def test_a_poisoned_checkpoint_explains_the_exits_that_follow_and_blames_no_rank_and_no_node(exits: list[Exit]) -> None:
+    found = diagnose(exits, [POISONED], {})
+    assert (found.cause, found.step, found.permanent) == (Cause.POISONED_CHECKPOINT, 20, False)
+    assert (found.ranks, found.node) == ((), "")
+
+
+def test_a_lost_node_comes_before_a_poisoned_checkpoint_which_will_show_again() -> None:
+    assert diagnose([], [POISONED, Finding(kind="silent_node", node="n2", because="n2 is gone")], {}).cause is Cause.NODE_LOST
+
+
 def test_a_program_that_cannot_be_found_is_permanent() -> None:
     for code in (126, 127):
         found = diagnose([_exit(0, ExitKind.CODE, code=code)], (), {})

@@ -102,6 +102,37 @@ def test_a_node_that_comes_back_only_to_be_lost_again_uses_up_a_budget() -> None
     assert decide(_fault(Cause.NODE_LOST, fingerprint="node_lost:n2"), history, FLEET, Policy()).rung is Rung.RESPAWN
 
 
+def test_a_poisoned_checkpoint_is_not_restored_again_and_the_one_before_it_is_tried_at_once() -> None:
+    fleet = Fleet(gang=("n1",), spares=(), lost=(), checkpoint="step-40")
+    for before in range(9):
+        history = [_past(Cause.POISONED_CHECKPOINT, step=100 - 10 * number) for number in range(before)]
+        plan = decide(_fault(Cause.POISONED_CHECKPOINT, step=4), history, fleet, Policy())
+        assert (plan.rung, plan.distrust, plan.wait_s) == (Rung.RESPAWN, "step-40", 0.0)
+        assert "step-40" in plan.because
+
+
+def test_going_back_has_a_budget_that_progress_refills() -> None:
+    history = [_past(Cause.POISONED_CHECKPOINT, step=100 - number) for number in range(10)]
+    plan = decide(_fault(Cause.POISONED_CHECKPOINT, step=4), history, FLEET, Policy())
+    assert (plan.rung, plan.permanent) == (Rung.STOP, False)
+    history[-1] = _past(Cause.POISONED_CHECKPOINT, step=91, progressed=True)
+    assert decide(_fault(Cause.POISONED_CHECKPOINT, step=4), history, FLEET, Policy()).rung is Rung.RESPAWN
+
+
+def test_a_checkpoint_of_the_same_step_that_is_poisoned_again_is_not_the_checkpoints_fault() -> None:
+    history = [_past(Cause.POISONED_CHECKPOINT, step=40, progressed=True), _past(Cause.KILLED, step=55)]
+    plan = decide(_fault(Cause.POISONED_CHECKPOINT, step=40), history, FLEET, Policy())
+    assert (plan.rung, plan.permanent, plan.distrust) == (Rung.STOP, True, "")
+    assert "the data or the code there is a likelier cause" in plan.because
+
+
+def test_a_checkpoint_is_distrusted_also_when_a_node_is_replaced() -> None:
+    fleet = Fleet(gang=("n1",), spares=("n2",), lost=("n1",), checkpoint="step-40")
+    plan = decide(_fault(Cause.POISONED_CHECKPOINT, step=40), [], fleet, Policy())
+    assert (plan.rung, plan.distrust) == (Rung.REPLACE, "step-40")
+    assert "step-40" in plan.because
+
+
 def test_waits_double_from_one_second_to_the_longest() -> None:
     waits = [decide(_fault(Cause.VANISHED), [_past(Cause.NETWORK)] * count, FLEET, Policy()).wait_s for count in range(12)]
     assert waits == [0.0, 0.0, 0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0, 60.0]

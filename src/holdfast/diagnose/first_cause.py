@@ -38,7 +38,7 @@ _NOT_FOUND_CODES = {126, 127}  # What an exec that cannot find or run its progra
 
 def diagnose(exits: Sequence[Exit], findings: Sequence[Finding], stacks: Mapping[str, str]) -> Diagnosis:
     """Name the cause of one fault from all that was seen of it. `stacks` is rank, as text, to what it was doing, where a hang was examined."""
-    for kind, judge in (("unkillable", _unkillable), ("not_startable", _not_startable), ("silent_node", _node_lost), ("start_failed", _start_failed)):
+    for kind, judge in _BY_FINDING:
         of_kind = [finding for finding in findings if finding.kind == kind]
         if of_kind:
             return judge(of_kind[0])
@@ -146,6 +146,14 @@ def _start_failed(finding: Finding) -> Diagnosis:
     )
 
 
+def _poisoned(finding: Finding) -> Diagnosis:
+    """Whatever broke besides: what was restored is not worth going on with."""
+    return Diagnosis(
+        cause=Cause.POISONED_CHECKPOINT, permanent=False, confidence=0.9, because=finding.because, step=finding.step, fingerprint="poisoned_checkpoint",
+        evidence=(finding.because, *finding.evidence), alternatives=("the data of the first step after it: from an older one the loss is finite up to there",),
+    )  # fmt: skip
+
+
 def _network(own: Sequence[Exit]) -> Diagnosis:
     first = own[0]
     return Diagnosis(
@@ -153,3 +161,10 @@ def _network(own: Sequence[Exit]) -> Diagnosis:
         ranks=(first.rank,), step=first.step, fingerprint=first.fingerprint, evidence=tuple(exit.because for exit in own[:5]), own_code=first.own_code,
         alternatives=("exception: the connection that failed may be one of the script's own",),
     )  # fmt: skip
+
+
+# What explains all that was seen besides, in this order.
+_BY_FINDING = (
+    ("unkillable", _unkillable), ("not_startable", _not_startable), ("silent_node", _node_lost), ("start_failed", _start_failed),
+    ("poisoned_checkpoint", _poisoned),
+)  # fmt: skip

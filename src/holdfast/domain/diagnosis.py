@@ -17,6 +17,7 @@ class Cause(StrEnum):
     VANISHED = "vanished"  # The parent of the workers died and took them along.
     NOT_STARTABLE = "not_startable"  # No such script, a syntax error, a missing module: it never ran.
     CHECKPOINT_CORRUPT = "checkpoint_corrupt"
+    POISONED_CHECKPOINT = "poisoned_checkpoint"  # It verifies, and gives a loss that is not finite at once.
     UNKILLABLE = "unkillable"  # A process survived SIGKILL; its node cannot be used.
     NETWORK = "network"  # Ranks lost each other and none of them died first.
 

@@ -18,6 +18,11 @@ from holdfast.domain.state import Attempt
 # What the program does to itself: it will do it again at the same place.
 _OWN_DOING = (Cause.EXCEPTION, Cause.EXIT_CODE, Cause.CRASH, Cause.OUT_OF_MEMORY)
 _FROM_OUTSIDE = (Cause.KILLED, Cause.HANG, Cause.NODE_LOST, Cause.UNKILLABLE)
+# What the checkpoint is blamed for: the next attempt restores another one.
+_DISTRUSTED_FOR = {
+    Cause.CHECKPOINT_CORRUPT: "does not verify",
+    Cause.POISONED_CHECKPOINT: "gave a loss that is not finite at once, and is not restored again",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,31 +44,34 @@ def decide(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, polic
     if spent:
         return Plan(rung=Rung.STOP, permanent=bool(same), because=spent, alternatives=("respawn: it was tried and did not help",))
     wait_s = _back_off_s(diagnosis, history, policy)
+    distrust = fleet.checkpoint if diagnosis.cause in _DISTRUSTED_FOR else ""
     drop = tuple(sorted(node for node in fleet.gang if node in fleet.lost))  # A node that was lost and is back keeps its place.
     if drop:
-        return _replace(drop, fleet, wait_s)
-    distrust = fleet.checkpoint if diagnosis.cause is Cause.CHECKPOINT_CORRUPT else ""
+        return _replace(drop, fleet, wait_s, distrust)
     after = f" after {wait_s:.0f} s, since {_in_a_row(history)} faults came without progress" if wait_s else ""
     said = f"{diagnosis.cause} may pass: all ranks start again from their warm parents{after}"
     if distrust:
-        said = f"checkpoint {distrust} does not verify: all ranks start again from the one before it"
+        said = f"checkpoint {distrust} {_DISTRUSTED_FOR[diagnosis.cause]}: all ranks start again from the one before it"
     return Plan(rung=Rung.RESPAWN, because=said, wait_s=wait_s, distrust=distrust, alternatives=("replace: the node itself shows no fault",))
 
 
-def _replace(drop: tuple[str, ...], fleet: Fleet, wait_s: float) -> Plan:
+def _replace(drop: tuple[str, ...], fleet: Fleet, wait_s: float, distrust: str) -> Plan:
     take = fleet.spares[: len(drop)]
     names = ", ".join(drop)
     if len(take) == len(drop):
         said = f"{', '.join(take)} takes the place of {names}"
     else:
         said = f"{names} is gone and {len(take)} of {len(drop)} spares are there: waiting for nodes"
-    return Plan(rung=Rung.REPLACE, because=said, drop=drop, take=take, wait_s=wait_s, alternatives=("respawn: not possible without the node",))
+    if distrust:
+        said += f"; checkpoint {distrust} is not restored again"
+    alternatives = ("respawn: not possible without the node",)
+    return Plan(rung=Rung.REPLACE, because=said, drop=drop, take=take, wait_s=wait_s, distrust=distrust, alternatives=alternatives)
 
 
 def _back_off_s(diagnosis: Diagnosis, history: Sequence[Attempt], policy: Policy) -> float:
-    """What fails by itself is tried again ever later. What comes from outside does not come less often for our waiting."""
+    """What fails by itself is tried again ever later. What comes from outside does not come less often for our waiting, and a checkpoint gets no better."""
     in_a_row = _in_a_row(history)
-    if diagnosis.cause in _FROM_OUTSIDE or in_a_row < policy.backoff_after:
+    if diagnosis.cause in (*_FROM_OUTSIDE, Cause.POISONED_CHECKPOINT) or in_a_row < policy.backoff_after:
         return 0.0
     return min(policy.backoff_max_s, 2.0 ** (in_a_row - policy.backoff_after))
 
@@ -80,7 +88,7 @@ def _in_a_row(history: Sequence[Attempt]) -> int:
 
 def _same_again(diagnosis: Diagnosis, history: Sequence[Attempt], policy: Policy) -> str:
     """Why this fault is the one we had before, or nothing."""
-    if diagnosis.cause not in _OWN_DOING:
+    if diagnosis.cause not in (*_OWN_DOING, Cause.POISONED_CHECKPOINT):
         return ""
     # A script that does not beat says no step. Whether it is the same place can then be told only as long as it gets nowhere.
     before = history if diagnosis.step >= 0 else history[len(history) - _in_a_row(history) :]
@@ -88,6 +96,11 @@ def _same_again(diagnosis: Diagnosis, history: Sequence[Attempt], policy: Policy
     limit = policy.same_fault_max if diagnosis.step >= 0 else policy.same_fault_max + 1  # Without beats "the same step" is a guess.
     if again < limit:
         return ""
+    if diagnosis.cause is Cause.POISONED_CHECKPOINT:
+        return (
+            f"training came to step {diagnosis.step} anew from an older checkpoint, and what it saved there gave a loss that is not finite at once, as before: "
+            f"the data or the code there is a likelier cause than the checkpoint; {diagnosis.because}"
+        )
     where = f"at step {diagnosis.step}" if diagnosis.step >= 0 else "in the same place"
     return f"the same fault came {again} times {where}: {diagnosis.because}"
 
