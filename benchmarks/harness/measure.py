@@ -22,7 +22,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -37,13 +37,15 @@ console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight
 _began = time.monotonic()
 
 
-def arguments(description: str, **counts: tuple[int, int, str]) -> argparse.Namespace:
-    """The options every benchmark has, and its counts: name to (full, quick, meaning). A count given explicitly beats both."""
+def arguments(description: str, *, flags: Mapping[str, str] | None = None, **counts: tuple[int, int, str]) -> argparse.Namespace:
+    """The options every benchmark has, its `flags` (name to meaning), and its counts: name to (full, quick, meaning). A count given explicitly beats both."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="smaller counts: a first look that ends within 15 minutes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything that was measured, sample by sample")
     parser.add_argument("--keep", action="store_true", help="leave the scratch directory with logs and journals, and say where it is")
     parser.add_argument("--seed", type=int, default=0, help="of the random choices: whom to kill, and when (default: 0)")
+    for name, meaning in (flags or {}).items():
+        parser.add_argument(f"--{name}", action="store_true", help=meaning)
     for name, (full, quick, meaning) in counts.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"{meaning} (default: {full}, quick: {quick})")
     chosen = parser.parse_args()

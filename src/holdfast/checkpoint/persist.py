@@ -105,6 +105,15 @@ def verify(buffer: Buffer, index: Index) -> bool:
     return len(pieces) == len(index.data) and all(_digest(data, index.algorithm) == digest for data, digest in zip(pieces, index.data, strict=True))
 
 
+def piece_with(buffer: Buffer, index: Index, digest: str) -> bytes | None:
+    """The bytes with this checksum, if they are in the buffer and sound."""
+    if digest in index.data:
+        data = bytes(list(_pieces(buffer.data, buffer.note()))[index.data.index(digest)]())
+        if digest_of(data, index.algorithm) == digest:
+            return data
+    return None
+
+
 class _Hashing:
     """The checksums of a content, made in a thread of their own so that they do not wait for the disk."""
 

@@ -168,8 +168,8 @@ class Snapshots:
         return buffer
 
     def _make(self, which: int, size_bytes: int) -> Buffer:
+        self._unpin(which)
         self._buffers[which] = None
-        self._pinned.discard(which)
         path = self._path(self._place.rank, which)
         path.unlink(missing_ok=True)  # One that was too small.
         free_bytes, sharers = available_bytes(), self._place.local_world_size
@@ -186,8 +186,19 @@ class Snapshots:
         cuda: Any = torch.cuda
         buffer = self._buffers[which]
         if buffer is not None and which not in self._pinned and cuda.is_initialized():
-            cuda.cudart().cudaHostRegister(ctypes.addressof(ctypes.c_char.from_buffer(buffer.data)), buffer.data.nbytes, 0)
-            self._pinned.add(which)
+            self._pinned.add(which)  # Also when it fails: it would again.
+            if cuda.cudart().cudaHostRegister(_address_of(buffer), buffer.data.nbytes, 0) != cuda.cudart().cudaError.success:
+                _forget_error()
+
+    def _unpin(self, which: int) -> None:
+        import torch
+
+        cuda: Any = torch.cuda
+        buffer = self._buffers[which]
+        if buffer is not None and which in self._pinned:
+            self._pinned.discard(which)
+            if cuda.cudart().cudaHostUnregister(_address_of(buffer)) != cuda.cudart().cudaError.success:
+                _forget_error()
 
     def _side_for(self, tensors: Sequence[Any]) -> _Side | None:
         """Where to copy on the side; None where there is no GPU, or no optimizer of which it is known when it steps."""
@@ -319,6 +330,18 @@ class _Side:
                 found.add(_address(parameter))
                 found |= {_address(value) for value in optimizer.state.get(parameter, {}).values() if hasattr(value, "data_ptr")}
         return found
+
+
+def _address_of(buffer: Buffer) -> int:
+    return ctypes.addressof(ctypes.c_char.from_buffer(buffer.data))
+
+
+def _forget_error() -> None:
+    """CUDA keeps an error until somebody asks for it, and the next one who does is the training: it has nothing to do with ours."""
+    maps = Path("/proc/self/maps").read_text().split()
+    library = next((path for path in maps if "/libcudart" in path), None)
+    if library is not None:
+        ctypes.CDLL(library).cudaGetLastError()
 
 
 def _optimizers(pieces: Mapping[str, Any]) -> list[Any]:
