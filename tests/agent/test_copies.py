@@ -42,7 +42,7 @@ def seal(directory: Path, checkpoints: Path, *, rank: int, step: int, world_size
     buffer = Buffer.open(path) or Buffer.create(path, SIZE + (1 << 16))
     buffer.break_seal()
     buffer.data[:SIZE] = content(rank, step)
-    tensors = [{"kind": {"dtype": "uint8", "shape": [SIZE]}, "offset": 0, "size": SIZE, "cuda": False}]
+    tensors = [{"kind": {"dtype": "uint8", "shape": [SIZE]}, "offset": 0, "size": SIZE}]
     shard = Shard(step=step, generation=generation, world_size=world_size, rank=rank)
     note = describe(shard, checkpoints, Retention(), {"own": {"document": {"$": "tensor", "n": 0}, "tensors": tensors}})
     buffer.seal(step, generation, SIZE, note)

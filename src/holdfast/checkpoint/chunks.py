@@ -2,7 +2,7 @@
 
     cut        tensors ─► extents ─► chunks: a large tensor has chunks of its own, small ones share one
     Store      puts chunks into a checkpoint's directory; what an older checkpoint holds already is referred to and not written again
-    fetch      gets the bytes of many chunks back, each checked before anyone sees it; `verify_all` only checks them
+    fetch      gets the bytes of many chunks back, each checked before it is used; `verify_all` only checks them
 
 A tensor's chunks begin where it begins, so that what is frozen is never mixed with what is trained and is found again as it was.
 """
@@ -110,16 +110,18 @@ class Store:
         return list(several_at_a_time(self.put, data, workers=self._disk.writers))
 
 
-def fetch(checkpoints: Path, chunks: Iterable[Chunk], algorithm: str, into: Callable[[Chunk], memoryview | None]) -> Iterator[tuple[Chunk, memoryview]]:
-    """The bytes of each chunk, in order; raises CheckpointCorrupt. `into` may say where they are wanted, else they are put somewhere new."""
+def fetch(
+    checkpoints: Path, chunks: Iterable[Chunk], algorithm: str, into: Callable[[Chunk], memoryview], use: Callable[[Chunk, memoryview], None]
+) -> None:  # fmt: skip
+    """Read each chunk where `into` says, and `use` it once it is checked, both in one of several threads; raises CheckpointCorrupt."""
 
-    def get(chunk: Chunk) -> tuple[Chunk, memoryview]:
-        target = into(chunk)
-        view = memoryview(bytearray(chunk.size_bytes)) if target is None else target
+    def get(chunk: Chunk) -> None:
+        view = into(chunk)
         read_chunk(checkpoints, chunk, algorithm, view)
-        return chunk, view
+        use(chunk, view)
 
-    return several_at_a_time(get, chunks, workers=_READERS)
+    for _ in several_at_a_time(get, chunks, workers=_READERS):
+        pass
 
 
 def verify_all(checkpoints: Path, chunks: Iterable[Chunk], algorithm: str) -> Iterator[Chunk]:

@@ -54,6 +54,7 @@ class Shard:
     generation: int
     world_size: int
     rank: int
+    job: str = ""
     at: float = 0.0
     numbers: Mapping[str, float] = field(default_factory=dict)
 
@@ -136,7 +137,7 @@ def _withdraw(disk: Disk, path: Path, shard: Shard, store: Store) -> None:
 def _write_receipt(disk: Disk, path: Path, shard: Shard, store: Store, state: str) -> None:
     receipt = Receipt(
         step=shard.step, generation=shard.generation, world_size=shard.world_size, rank=shard.rank, algorithm=store.algorithm, state=state,
-        chunks=store.chunks, at=shard.at, numbers=dict(shard.numbers),
+        chunks=store.chunks, job=shard.job, at=shard.at, numbers=dict(shard.numbers),
     )  # fmt: skip
     name = receipt_file(shard.rank)
     put_file(disk, path / name, encode(receipt), temporary=path / f"{name}.part", durable=False)

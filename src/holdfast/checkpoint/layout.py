@@ -61,6 +61,7 @@ class Receipt:
     algorithm: str
     state: str  # The digest of the chunk that says what this rank's state is made of.
     chunks: tuple[Chunk, ...]
+    job: str = ""  # Under holdfast run: which one.
     at: float = 0.0  # When it was written, by the clock on the wall.
     numbers: dict[str, float] | None = None  # What the loop had reported by then: how good this checkpoint is.
 
@@ -75,6 +76,7 @@ class Manifest:
     algorithm: str
     states: tuple[str, ...]  # By rank.
     chunks: tuple[Chunk, ...]
+    job: str = ""
     at: float = 0.0
     numbers: dict[str, float] | None = None
 
@@ -139,7 +141,7 @@ def unite(receipts: Iterable[Receipt]) -> Manifest | None:
     return Manifest(
         step=first.step, generation=first.generation, world_size=first.world_size, algorithm=first.algorithm,
         states=tuple(by_rank[rank].state for rank in range(first.world_size)), chunks=tuple(sorted(chunks.values())),
-        at=max(receipt.at for receipt in by_rank.values()), numbers=first.numbers,
+        job=first.job, at=max(receipt.at for receipt in by_rank.values()), numbers=first.numbers,
     )  # fmt: skip
 
 
@@ -150,6 +152,8 @@ def unite(receipts: Iterable[Receipt]) -> Manifest | None:
 def encode(record: Receipt | Manifest) -> bytes:
     fields = {"format": FORMAT, **{one.name: getattr(record, one.name) for one in dataclass_fields(record)}}
     fields["chunks"] = [[chunk.digest, chunk.size_bytes, chunk.home] for chunk in record.chunks]
+    if not fields["job"]:
+        del fields["job"]  # As those were written that came before there was one.
     body = json.dumps(fields, sort_keys=True, indent=1).encode()
     return _BEFORE + digest_of(body, record.algorithm).encode() + _BETWEEN + body + _AFTER
 

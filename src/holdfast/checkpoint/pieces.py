@@ -64,6 +64,23 @@ def shared_names(pieces: Pieces) -> frozenset[str]:
     return frozenset((*modules, *optimizers))
 
 
+def gpu_of(pieces: Pieces) -> Any:
+    """The GPU on which the script has what it trains; None when it has none."""
+    import torch
+
+    for piece in map(unwrapped, pieces.values()):
+        if isinstance(piece, torch.nn.Module):
+            tensors = list(piece.parameters())
+        elif isinstance(piece, torch.optim.Optimizer):
+            tensors = [parameter for group in piece.param_groups for parameter in group["params"]]
+        else:
+            tensors = []
+        for tensor in tensors:
+            if tensor.is_cuda:
+                return tensor.device
+    return None
+
+
 def unwrapped(piece: Any) -> Any:
     """The module inside torch.compile's wrapper."""
     return getattr(piece, "_orig_mod", piece)

@@ -7,6 +7,7 @@ sharding those parts of the others' that have become its own. So every byte is c
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from holdfast.checkpoint.chunks import read_chunk, verify_size
 from holdfast.checkpoint.document import from_document, sharded_parts
 from holdfast.checkpoint.errors import CheckpointCorrupt
 from holdfast.checkpoint.found import CheckpointFound, advice, look_at
-from holdfast.checkpoint.pieces import Pieces, apply
+from holdfast.checkpoint.pieces import Pieces, apply, gpu_of
 from holdfast.checkpoint.snapshot import Buffer
 from holdfast.checkpoint.state import Note, get_value, tensor_in
 
@@ -43,8 +44,8 @@ def restore(path: Path, pieces: Pieces, *, rank: int, world_size: int) -> Restor
     try:
         for chunk in found.manifest.chunks:
             verify_size(path.parent, chunk)
-        own = _get(found, source, "own", whole=found.world_size == world_size)
-        shared = _get(found, 0, "shared", whole=True) if own["shared"] else {}
+        own = _where_it_was(pieces, lambda gpu: _get(found, source, "own", gpu, whole=found.world_size == world_size))
+        shared = _where_it_was(pieces, lambda gpu: _get(found, 0, "shared", gpu, whole=True)) if own["shared"] else {}
         apply(pieces, {**own["pieces"], **shared}, lambda tensors: _fill(found, tensors))
     except CheckpointCorrupt as corrupt:
         raise CheckpointCorrupt(f"checkpoint {found.name} cannot be restored: {corrupt} {advice(path, corrupt.chunk)}") from corrupt
@@ -57,19 +58,19 @@ def restore(path: Path, pieces: Pieces, *, rank: int, world_size: int) -> Restor
 def recall(own: Buffer, shared: Buffer | None, pieces: Pieces, *, world_size: int) -> Restored | None:
     """Load a snapshot that the agent found sound into `pieces`; None, and nothing is changed, when the disk is needed for it after all.
 
-    `shared` is the buffer with what all ranks hold alike. Tensors that were on a GPU go straight there; the others are copied, since the buffer is written again.
+    `shared` is the buffer with what all ranks hold alike. Tensors that were on a GPU go straight there; the others are copied, since the buffer is used again.
     """
     seals = [buffer.head.seal for buffer in (own, shared) if buffer is not None]
     note = own.note()
     if note["shard"]["world_size"] != world_size:
         return None
-    state = _recall_section(own, note["sections"]["own"])
+    state = _where_it_was(pieces, lambda gpu: _recall_section(own, note["sections"]["own"], gpu))
     alike: dict[str, Any] = {}
     if state["shared"]:
         there = shared.note()["sections"].get("shared") if shared is not None else None
         if shared is None or there is None:
             return None
-        alike = _recall_section(shared, there)
+        alike = _where_it_was(pieces, lambda gpu: _recall_section(shared, there, gpu))
     _wait_for_gpu()
     if [buffer.head.seal for buffer in (own, shared) if buffer is not None] != seals:
         return None  # It was written over meanwhile.
@@ -92,8 +93,8 @@ def _lies_otherwise(tensors: dict[str, Any]) -> None:
     raise _LiesOtherwise
 
 
-def _recall_section(buffer: Buffer, section: dict[str, Any]) -> dict[str, Any]:
-    value = from_document(section["document"], [tensor_in(buffer.data, tensor) for tensor in section["tensors"]])
+def _recall_section(buffer: Buffer, section: dict[str, Any], gpu: Any) -> dict[str, Any]:
+    value = from_document(section["document"], [tensor_in(buffer.data, tensor, gpu) for tensor in section["tensors"]])
     assert isinstance(value, dict), f"a section is a {type(value)}, which we never write"
     return value
 
@@ -105,11 +106,25 @@ def _wait_for_gpu() -> None:
         torch.cuda.synchronize()
 
 
-def _get(found: CheckpointFound, rank: int, part: str, *, whole: bool) -> dict[str, Any]:
+def _where_it_was(pieces: Pieces, get: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    """Get a state with what was on a GPU on the one that the script uses, or on the CPU where the GPU has no room for both it and what it replaces."""
+    import torch
+
+    gpu = gpu_of(pieces)
+    if gpu is None:
+        return get(None)
+    try:
+        return get(gpu)
+    except torch.cuda.OutOfMemoryError:
+        torch.cuda.empty_cache()
+        return get(None)
+
+
+def _get(found: CheckpointFound, rank: int, part: str, gpu: Any, *, whole: bool) -> dict[str, Any]:
     """A rank's state; unless `whole`, without its parts of tensors that are sharded, since nobody will have the same parts."""
     note = note_of(found, rank)[part]
     without = frozenset() if whole else sharded_parts(note["document"])
-    value = get_value(found.path.parent, found.manifest.by_digest(), found.manifest.algorithm, note, without=without)
+    value = get_value(found.path.parent, found.manifest.by_digest(), found.manifest.algorithm, note, without=without, gpu=gpu)
     assert isinstance(value, dict), f"the {part} state is a {type(value)}, which we never write"
     return value
 

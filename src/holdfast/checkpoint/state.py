@@ -7,6 +7,7 @@ written as they lie in memory, on a GPU by way of a copy of one tensor at a time
 from __future__ import annotations
 
 import ctypes
+import threading
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,11 +29,15 @@ def put_value(store: Store, value: Any) -> Note:
     return {"document": document, "tensors": [{**kind_of(tensor), "at": at} for tensor, at in zip(tensors, places, strict=True)]}
 
 
-def get_value(checkpoints: Path, chunks: Mapping[str, Chunk], algorithm: str, note: Note, *, without: frozenset[int] = frozenset()) -> Any:
-    """The value a note stands for, with its tensors on the CPU, and None for those it is wanted `without`; raises CheckpointCorrupt."""
+def get_value(checkpoints: Path, chunks: Mapping[str, Chunk], algorithm: str, note: Note, *, without: frozenset[int] = frozenset(), gpu: Any = None) -> Any:
+    """The value a note stands for, with None for the tensors it is wanted `without`; raises CheckpointCorrupt.
+
+    Tensors are on the CPU, but those that were on a GPU are on `gpu` if there is one.
+    """
     wanted = [number for number in range(len(note["tensors"])) if number not in without]
     tensors: list[Any] = [None] * len(note["tensors"])
-    for number, tensor in zip(wanted, get_tensors(checkpoints, chunks, algorithm, [note["tensors"][number] for number in wanted]), strict=True):
+    found = get_tensors(checkpoints, chunks, algorithm, [note["tensors"][number] for number in wanted], gpu=gpu)
+    for number, tensor in zip(wanted, found, strict=True):
         tensors[number] = tensor
     try:
         return from_document(note["document"], tensors)
@@ -40,25 +45,60 @@ def get_value(checkpoints: Path, chunks: Mapping[str, Chunk], algorithm: str, no
         raise CheckpointCorrupt(f"the note of a rank's state makes no sense: {error!r}.") from error
 
 
-def get_tensors(checkpoints: Path, chunks: Mapping[str, Chunk], algorithm: str, kinds: Sequence[Note]) -> list[Any]:
-    """The tensors that a note describes, on the CPU; raises CheckpointCorrupt."""
+def get_tensors(checkpoints: Path, chunks: Mapping[str, Chunk], algorithm: str, kinds: Sequence[Note], *, gpu: Any = None) -> list[Any]:
+    """The tensors that a note describes, where `get_value` says; raises CheckpointCorrupt."""
     try:
-        tensors = [_empty(kind) for kind in kinds]
-        memory = [_memory(tensor) for tensor in tensors]
+        tensors = [_empty(kind, gpu) for kind in kinds]
         wanted = _wanted(kinds, chunks)
-
-        def into(chunk: Chunk) -> memoryview | None:
-            """Straight to where it belongs, if it belongs to one place."""
-            (tensor, start, offset, size), *more = wanted[chunk.digest]
-            return None if more or offset or size != chunk.size_bytes else memory[tensor][start : start + size]
-
-        for chunk, data in fetch(checkpoints, [chunks[digest] for digest in wanted], algorithm, into):
-            for tensor, start, offset, size in wanted[chunk.digest]:
-                if into(chunk) is None:
-                    memory[tensor][start : start + size] = data[offset : offset + size]
+        landing = _Landing(tensors, wanted, gpu)
+        fetch(checkpoints, [chunks[digest] for digest in wanted], algorithm, landing.into, landing.use)
         return tensors
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise CheckpointCorrupt(f"the note of a rank's state makes no sense: {error!r}.") from error
+
+
+class _Landing:
+    """Where chunks are read to, and how they get from there to their tensors. Several threads use it at a time.
+
+    What belongs to one place on the CPU is read right there. Everything else lands in memory of the thread's own: pinned if it goes on to a GPU, so that the
+    copies run beside the reading.
+    """
+
+    def __init__(self, tensors: Sequence[Any], wanted: Mapping[str, Sequence[tuple[int, int, int, int]]], gpu: Any) -> None:
+        self._wanted, self._gpu = wanted, gpu
+        self._on_gpu = [tensor.is_cuda for tensor in tensors]
+        self._bytes: list[Any] = [_as_bytes(tensor) if tensor.is_cuda else _memory(tensor) for tensor in tensors]
+        self._own = threading.local()
+
+    def into(self, chunk: Chunk) -> memoryview:
+        (tensor, start, offset, size), *more = self._wanted[chunk.digest]
+        if not more and not offset and size == chunk.size_bytes and not self._on_gpu[tensor]:
+            place: memoryview = self._bytes[tensor][start : start + size]
+            return place
+        if getattr(self._own, "size", -1) < chunk.size_bytes:
+            import torch
+
+            if self._gpu is not None:
+                torch.cuda.set_device(self._gpu)  # Each thread has one of its own, and pinning memory would wake the first GPU for it.
+            self._own.size = chunk.size_bytes
+            self._own.tensor = torch.empty(chunk.size_bytes, dtype=torch.uint8, pin_memory=self._gpu is not None)
+            self._own.memory = _memory(self._own.tensor)
+        landed: memoryview = self._own.memory[: chunk.size_bytes]
+        return landed
+
+    def use(self, chunk: Chunk, data: memoryview) -> None:
+        for tensor, start, offset, size in self._wanted[chunk.digest]:
+            if self._on_gpu[tensor]:
+                self._bytes[tensor][start : start + size].copy_(self._own.tensor[offset : offset + size])
+            elif data.obj is not self._bytes[tensor].obj:
+                self._bytes[tensor][start : start + size] = data[offset : offset + size]
+
+
+def _as_bytes(tensor: Any) -> Any:
+    """The bytes of a tensor without gaps, in memory order, as a tensor."""
+    import torch
+
+    return in_order(tensor).reshape(-1).view(torch.uint8)
 
 
 def _wanted(kinds: Sequence[Note], chunks: Mapping[str, Chunk]) -> dict[str, list[tuple[int, int, int, int]]]:
@@ -91,29 +131,30 @@ def _bytes_of(tensors: Sequence[Any], extents: Sequence[tuple[Extent, ...]]) -> 
 
 
 def kind_of(tensor: Any) -> Note:
-    kind = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape)}
+    kind = {"dtype": str(tensor.dtype).removeprefix("torch."), "shape": list(tensor.shape), **({"cuda": True} if tensor.is_cuda else {})}
     return kind if tensor.is_contiguous() or not _is_dense(tensor) else {**kind, "stride": list(tensor.stride())}
 
 
-def _empty(kind: Note) -> Any:
+def _empty(kind: Note, gpu: Any) -> Any:
     import torch
 
     dtype, shape = dtype_named(kind["dtype"]), kind["shape"]
+    device = gpu if gpu is not None and kind.get("cuda") else "cpu"
     if "stride" in kind:
-        return torch.empty_strided(shape, kind["stride"], dtype=dtype)
-    return torch.empty(shape, dtype=dtype)
+        return torch.empty_strided(shape, kind["stride"], dtype=dtype, device=device)
+    return torch.empty(shape, dtype=dtype, device=device)
 
 
-def tensor_in(data: memoryview, described: Note) -> Any:
-    """The tensor that lies in a snapshot, as one of its own: on the GPU if it was on one and there is one, else on the CPU."""
+def tensor_in(data: memoryview, described: Note, gpu: Any) -> Any:
+    """The tensor that lies in a snapshot, as one of its own: on `gpu` if it was on one and there is one, else on the CPU."""
     import torch
 
     kind, dtype = described["kind"], dtype_named(described["kind"]["dtype"])
     if not described["size"]:
-        return _empty(kind)
+        return _empty(kind, gpu)
     flat = torch.frombuffer(data, dtype=dtype, count=described["size"] // dtype.itemsize, offset=described["offset"])
     tensor = flat.as_strided(kind["shape"], kind["stride"]) if "stride" in kind else flat.view(kind["shape"])
-    return tensor.to("cuda", non_blocking=True) if described["cuda"] and torch.cuda.is_initialized() else tensor.clone()
+    return tensor.to(gpu, non_blocking=True) if gpu is not None and kind.get("cuda") else tensor.clone()
 
 
 def in_order(tensor: Any) -> Any:

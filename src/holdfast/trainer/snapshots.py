@@ -58,10 +58,14 @@ class Snapshots:
 
     def prepare(self, sections: Mapping[str, Any]) -> None:
         """Make the buffers for a state like this one, beside the training: gigabytes of memory take seconds to get and to pin."""
-        size_bytes = _State(sections).data_bytes + _SPARE_BYTES
+        state = _State(sections)
+        size_bytes = state.data_bytes + _SPARE_BYTES
+        gpu = next((tensor.device for tensor in state.tensors if tensor.is_cuda), None)
 
         def make() -> None:
             try:
+                if gpu is not None:
+                    _use(gpu)
                 for which in (0, 1):
                     buffer = self._buffers[which]
                     if buffer is None or (buffer.data.nbytes < size_bytes and buffer.is_writable(0)):
@@ -227,9 +231,7 @@ class _State:
         begin = 0
         for name, tensors in inside.items():
             placed = zip(tensors, self._offsets[begin : begin + len(tensors)], strict=True)
-            self.described[name]["tensors"] = [
-                {"kind": kind_of(tensor), "offset": offset, "size": tensor.nbytes, "cuda": tensor.is_cuda} for tensor, offset in placed
-            ]
+            self.described[name]["tensors"] = [{"kind": kind_of(tensor), "offset": offset, "size": tensor.nbytes} for tensor, offset in placed]
             begin += len(tensors)
 
     def targets(self, buffer: Buffer) -> list[Any]:
@@ -330,6 +332,13 @@ class _Side:
                 found.add(_address(parameter))
                 found |= {_address(value) for value in optimizer.state.get(parameter, {}).values() if hasattr(value, "data_ptr")}
         return found
+
+
+def _use(gpu: Any) -> None:
+    """Each thread has a GPU of its own, at first the first one: pinning memory there would wake it for nothing."""
+    import torch
+
+    torch.cuda.set_device(gpu)
 
 
 def _address_of(buffer: Buffer) -> int:
