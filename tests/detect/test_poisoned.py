@@ -15,13 +15,15 @@ FINITE, BAD, NONE = True, False, None
 LOSSES = st.lists(st.sampled_from((FINITE, BAD, NONE)), min_size=1, max_size=12)
 
 
-def watch(losses: Sequence[bool | None], *, checkpoint: str = "step-20", every: int = 1, late: int = 0, seen_before: bool = True) -> list[Finding]:
-    """What is found of a rank that began at step 20 and shows `losses`, look after look, with `every` steps between them; the first look after `late` more."""
+def watch(losses: Sequence[bool | None], *, checkpoint: str = "step-20", every: int = 1, late: int = 0, up_s: float = 0.0) -> list[Finding]:
+    """What is found of a rank that began at step 20 and shows `losses`, look after look, with `every` steps between them.
+
+    The first of these looks comes after `late` more steps, and `up_s` after the rank was started.
+    """
     detector, found = Poisoned(), []
-    looks = [Look(step=20, step_started=20, finite=None)] if seen_before else []
-    looks += [Look(step=20 + late + every * number, step_started=20, finite=loss) for number, loss in enumerate(losses, 1)]
-    for number, look in enumerate(looks):
-        found += [finding] if (finding := detector.look({0: look}, checkpoint, 20, number * LOOK_S)) else []
+    for number, loss in enumerate(losses, 1):
+        look = Look(step=20 + late + every * number, step_started=20, finite=loss)
+        found += [finding] if (finding := detector.look({0: look}, checkpoint, 20, up_at=0.0, now=up_s + number * LOOK_S)) else []
     return found
 
 
@@ -49,9 +51,20 @@ def test_one_bad_loss_that_a_finite_one_follows_accuses_nobody(losses: list[bool
     assert not watch([BAD, FINITE, *losses])
 
 
-@given(st.integers(4, 1000), st.integers(1, 50))
+@given(st.integers(3, 1000), st.integers(1, 50))
 def test_bad_numbers_of_a_gang_that_was_not_seen_from_its_start_accuse_nobody_later_than_the_first_steps(late: int, every: int) -> None:
-    assert not watch([BAD] * 8, late=late, every=every, seen_before=False)
+    assert not watch([BAD] * 8, late=late, every=every, up_s=60.0)
+    assert watch([BAD] * 8, up_s=60.0)
+
+
+@given(st.floats(0.0, 3600.0), st.integers(1, 500))
+def test_a_start_of_any_length_hides_nothing_when_it_was_watched(start_s: float, every: int) -> None:
+    detector, at = Poisoned(), 0.0
+    while at < start_s:
+        assert detector.look({0: Look(step=20, step_started=20, finite=NONE)}, "step-20", 20, up_at=0.0, now=at) is None
+        at += 1.0
+    looks = [Look(step=20 + every * number, step_started=20, finite=BAD) for number in (1, 2)]
+    assert [detector.look({0: look}, "step-20", 20, up_at=0.0, now=at + LOOK_S * number) is None for number, look in enumerate(looks)] == [True, False]
 
 
 @given(st.integers(1, 500))
@@ -63,7 +76,7 @@ def test_steps_too_short_to_be_seen_one_by_one_do_not_hide_it(every: int) -> Non
 def test_the_finding_names_the_checkpoint_its_step_and_every_bad_rank_once_a_generation(bad: dict[int, bool]) -> None:
     detector = Poisoned()
     found = [
-        detector.look({rank: Look(step=step, step_started=20, finite=not is_bad) for rank, is_bad in bad.items()}, "step-20", 20, float(step))
+        detector.look({rank: Look(step=step, step_started=20, finite=not is_bad) for rank, is_bad in bad.items()}, "step-20", 20, up_at=19.0, now=float(step))
         for step in range(20, 27)
     ]
     told = [finding for finding in found if finding is not None]
@@ -80,5 +93,5 @@ def test_the_finding_names_the_checkpoint_its_step_and_every_bad_rank_once_a_gen
 def test_the_same_step_seen_twice_is_one_sign_and_not_two() -> None:
     detector = Poisoned()
     for number in range(10):
-        assert detector.look({0: Look(step=21, step_started=20, finite=BAD)}, "step-20", 20, float(number)) is None
-    assert detector.look({0: Look(step=22, step_started=20, finite=BAD)}, "step-20", 20, 11.0) is not None
+        assert detector.look({0: Look(step=21, step_started=20, finite=BAD)}, "step-20", 20, up_at=0.0, now=float(number)) is None
+    assert detector.look({0: Look(step=22, step_started=20, finite=BAD)}, "step-20", 20, up_at=0.0, now=11.0) is not None

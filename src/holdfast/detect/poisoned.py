@@ -12,7 +12,7 @@ Misses      a script that reports no loss, or its first one later than `steps`; 
 Costs       one pass over the ranks per look, for the first steps of a generation.
 
 Three steps: the first one, one more because a number from a GPU is read a step late, and one more because looks and steps do not fall together. Steps that
-are shorter than the time between two looks pass by the dozen: so what is seen `soon_s` after the rank was last seen with no step finished counts as well.
+are shorter than the time between two looks pass by the dozen: so what is seen within `soon_s` of a moment when the rank had finished none counts as well.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Look:
 
 @dataclass(slots=True)
 class _Rank:
-    began_at: float | None = None  # The last look that found it with no step finished.
+    idle_at: float  # When it was known to have finished no step.
     bad_step: int = -1  # The step it was first seen with a loss that is not finite,
     bad_at: float = 0.0  # and when.
     cleared: bool = False  # Its first loss was finite, or came too late to speak of the checkpoint.
@@ -51,11 +51,11 @@ class Poisoned:
     _ranks: dict[int, _Rank] = field(default_factory=dict)
     _told: bool = False
 
-    def look(self, looks: Mapping[int, Look], checkpoint: str, step: int, now: float) -> Finding | None:
-        """`checkpoint` is what the gang restored, empty for nothing, and `step` its step."""
+    def look(self, looks: Mapping[int, Look], checkpoint: str, step: int, *, up_at: float, now: float) -> Finding | None:
+        """`checkpoint` is what the gang restored, empty for nothing, and `step` its step; `up_at` is when its ranks were started."""
         if self._told or not checkpoint:
             return None
-        bad = tuple(rank for rank in sorted(looks) if self._is_bad(self._ranks.setdefault(rank, _Rank()), looks[rank], now))
+        bad = tuple(rank for rank in sorted(looks) if self._is_bad(self._ranks.setdefault(rank, _Rank(idle_at=up_at)), looks[rank], now))
         if not bad:
             return None
         self._told = True
@@ -73,12 +73,12 @@ class Poisoned:
         if rank.cleared:
             return False
         if done <= 0:
-            rank.began_at = now
+            rank.idle_at = now
             return False
         if rank.bad_step >= 0:
             rank.cleared = look.finite is True
             return look.finite is False and look.step > rank.bad_step
-        early = done <= self.steps or (rank.began_at is not None and now - rank.began_at <= self.soon_s)
+        early = done <= self.steps or now - rank.idle_at <= self.soon_s
         if look.finite is False and early:
             rank.bad_step, rank.bad_at = look.step, now
         else:
