@@ -116,6 +116,7 @@ class Core:
             state.nodes, state.pending, state.deadlines, state.attempts = {}, {}, {}, []
             state.gang, state.store, state.outcome, state.stop, state.code, state.step = None, None, None, None, 0, -1
         state.spec = event.spec
+        state.generation = max(state.generation, event.spec.generations_before)
         state.ledger.enter(Bucket.START, state.at)
         self._enter(JobPhase.WAITING, f"waiting for {event.spec.nodes} nodes")
         self._wait_for_nodes()
@@ -671,7 +672,7 @@ class Core:
             case StopGang(grace_s=grace_s):
                 wait_s = grace_s + 2 * policy.kill_wait_s
             case _:
-                wait_s = policy.node_wait_s
+                wait_s = policy.fetch_wait_s if self._spec.remote else policy.node_wait_s
         self.state.pending[effect.id] = Pending(kind=type(effect).__name__, node=effect.node, generation=effect.generation, deadline=self.state.at + wait_s)
         self._out.append(effect)
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 STATE_VARIABLE = "HOLDFAST_STATE"
+REMOTE_VARIABLE = "HOLDFAST_REMOTE"
 
 
 def state_root(explicit: Path | None = None) -> Path:
@@ -15,3 +16,8 @@ def state_root(explicit: Path | None = None) -> Path:
     if os.environ.get(STATE_VARIABLE):
         return Path(os.environ[STATE_VARIABLE]).absolute()
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "holdfast"
+
+
+def remote_root(explicit: str | None = None) -> str:
+    """Below which address jobs keep their checkpoints a second time: `--remote`, which may be empty, `HOLDFAST_REMOTE`, or nowhere."""
+    return os.environ.get(REMOTE_VARIABLE, "") if explicit is None else explicit

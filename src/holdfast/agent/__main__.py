@@ -29,6 +29,7 @@ from holdfast.agent.exits import NOTHING_COUNTED, Evidence, MemoryKills, classif
 from holdfast.agent.parent import ParentGone, Row, WarmParent
 from holdfast.agent.persist import Persist
 from holdfast.agent.recorded import Recorded
+from holdfast.agent.uploads import Sender
 from holdfast.agent.watch import Watch
 from holdfast.checkpoint.layout import parse_directory_name
 from holdfast.crashpoints import crash_point
@@ -63,6 +64,7 @@ class Agent:
         self._parent = WarmParent(spec, self._parent_told)
         self._persist = Persist(Path(spec.shared_memory), Path(spec.checkpoints))
         self._copies = Copies(Path(spec.shared_memory), self._persist)
+        self._sender = Sender(Path(spec.checkpoints), spec.job.remote, here=lambda: 0 in self._watch.ranks())
         self._busy: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._followed: dict[int, int] = {}  # Rank to how far its log was sent.
@@ -71,12 +73,14 @@ class Agent:
         self._memory_kills: dict[int, MemoryKills] = {}
         self._leaving = asyncio.Event()
         self._persist_copies: tuple[int, ...] = ()
+        self._upload_s = 0.0
         self._grace_s = 0.0
 
     async def run(self) -> None:
         await self._find_parent()
         peers = await serve(Path(self._spec.peer), self._copies.serve)
         loops = [self._talk(), self._read_beats(), self._probe(), self._follow(), self._keep_parent(), self._persist.run(), self._copies.run()]
+        loops += [self._sender.run()] if self._spec.job.remote else []
         tasks = [asyncio.create_task(loop) for loop in loops]
         leaving = asyncio.create_task(self._leaving.wait())
         await asyncio.wait([*tasks, leaving], return_when=asyncio.FIRST_COMPLETED)
@@ -88,6 +92,7 @@ class Agent:
         Path(self._spec.peer).unlink(missing_ok=True)
         self._copies.close()
         if broken and not self._leaving.is_set():
+            self._sender.stop()
             broken[0].result()  # Our own mistake: stop here, and leave the workers to the agent that comes after us.
         await self._take_down()
 
@@ -136,8 +141,8 @@ class Agent:
                 self._persist.whole(sealed, safe, permit)
             case Hold(of=of):
                 self._copies.hold({int(rank): peer for rank, peer in of.items()})
-            case Leave(persist=ranks):
-                self._persist_copies = ranks
+            case Leave(persist=ranks, upload_s=upload_s):
+                self._persist_copies, self._upload_s = ranks, upload_s
                 self.leave(0.0)
             case _:
                 pass  # Meant for somebody else, by a newer control perhaps.
@@ -396,7 +401,11 @@ class Agent:
         if self._channel is not None:
             usage = resource.getrusage(resource.RUSAGE_SELF)
             cpu_s = usage.ru_utime + usage.ru_stime
-            self._channel.send(Readings(node=self._spec.node, ranks=self._watch.read(), held=self._persist.held(), cpu_s=cpu_s))
+            self._channel.send(
+                Readings(
+                    node=self._spec.node, ranks=self._watch.read(), held=self._persist.held(), uploading=self._sender.reading(), cpu_s=cpu_s
+                )
+            )
 
     async def _probe(self) -> None:
         while True:
@@ -452,6 +461,10 @@ class Agent:
         await asyncio.to_thread(tree.end_marked, self._spec.job.job, self._spec.mark)
         await self._persist.settle(within_s=_SETTLE_S)
         await self._copies.persist(self._persist_copies)
+        if 0 in self._recorded.last_start()[1]:
+            await self._sender.finish(within_s=self._upload_s)
+            self._send_readings()
+        self._sender.stop()
         if self._channel is not None:
             await self._channel.closed()
         self._recorded.close()

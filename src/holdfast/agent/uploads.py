@@ -5,12 +5,14 @@ Does        sends the newest; then older ones that a rule of `keep` wants for lo
 Says        one sentence when the store begins to fail, one when it works again, and `status` at any time.
 Is wrong    when each node has checkpoints of its own: a checkpoint whose chunks lie on several nodes is complete on none of them.
 
-All work is done in one thread that nobody waits for: a store that is slow, hangs or is gone delays neither the agent nor its end.
+All work is done in one thread that nobody waits for: a store that is slow, hangs or is gone delays neither the agent nor its end. `Sender` is what an agent
+has: it sends for as long as rank 0 runs on this node, so that one agent does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import sys
 import threading
@@ -20,16 +22,21 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from holdfast.checkpoint.found import CheckpointFound, list_complete
+from holdfast.checkpoint.found import CheckpointFound, list_complete, newest_complete
+from holdfast.checkpoint.layout import parse_directory_name
 from holdfast.checkpoint.remove import Retention, kept
 from holdfast.errors import HoldfastError
+from holdfast.wire.messages import Uploading
 
 if TYPE_CHECKING:
     from holdfast.checkpoint.remote import Remote
 
 _LOOK_EVERY_S: Final = 2.0
+_FINISH_LOOK_EVERY_S: Final = 0.05
+_HERE_EVERY_S: Final = 0.2
 _PAUSE_S: Final = 5.0  # After a failure, at most; doubled for each further one.
 _PAUSE_S_MAX: Final = 300.0
+_LINGER_S: Final = 15.0  # Rank 0 that is started again in this time is back; else it runs elsewhere, and its agent there goes on.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +65,7 @@ class Uploads:
         self._failures = 0
         self._failing: type[Exception] | None = None  # The kind that was last told of.
         self._status = UploadStatus()
-        self._stop = threading.Event()
+        self._stop, self._wake = threading.Event(), threading.Event()
 
     @property
     def status(self) -> UploadStatus:
@@ -66,11 +73,32 @@ class Uploads:
 
     async def run(self) -> None:
         """Until cancelled, which is immediate: what is being sent is given up, and found and gone on with by the next agent."""
-        threading.Thread(target=self._work, name="holdfast-uploads", daemon=True).start()
+        self.start()
         try:
             await asyncio.Event().wait()
         finally:
-            self._stop.set()
+            self.stop()
+
+    def start(self) -> None:
+        threading.Thread(target=self._work, name="holdfast-uploads", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._wake.set()
+
+    async def finish(self, *, within_s: float) -> str:
+        """Stop; before that the newest checkpoint has so much time to arrive, or none if the store fails anyway. The name of one that did not, else nothing."""
+        deadline = time.monotonic() + within_s
+        self._look_every_s = _FINISH_LOOK_EVERY_S
+        self._wake.set()
+        while (missing := await asyncio.to_thread(self._newest_missing)) and not self._failures and time.monotonic() < deadline:
+            await asyncio.sleep(_FINISH_LOOK_EVERY_S)
+        self.stop()
+        return missing
+
+    def _newest_missing(self) -> str:
+        newest = newest_complete(self._checkpoints)
+        return newest.name if newest is not None and newest.name not in (self._there or ()) else ""
 
     def _work(self) -> None:
         while not self._stop.is_set():
@@ -78,7 +106,8 @@ class Uploads:
                 self._send_what_waits()
             except Exception as error:  # Whatever it was: training goes on, and the next look tries again.
                 self._note_failure(error)
-            self._stop.wait(self._pause_s())
+            self._wake.wait(self._pause_s())
+            self._wake.clear()
 
     def _pause_s(self) -> float:
         if not self._failures:
@@ -150,3 +179,47 @@ class Uploads:
         self._failures, self._failing = 0, None
         newest = next((one.step for one in list_complete(self._checkpoints) if one.name in self._names_there()), self._status.step)
         self._status = replace(self._status, sending="", error="", step=newest)
+
+
+class Sender:
+    """Sends to the store at `url` while rank 0 is `here`; with no `url`, nothing."""
+
+    def __init__(self, checkpoints: Path, url: str, *, here: Callable[[], bool], linger_s: float = _LINGER_S) -> None:
+        self._checkpoints, self._url, self._here, self._linger_s = checkpoints, url, here, linger_s
+        self._uploads: Uploads | None = None
+        self._missing = ""  # What was not there at the end.
+
+    async def run(self) -> None:
+        seen_at = -math.inf
+        while True:
+            if self._here():
+                seen_at = time.monotonic()
+            if time.monotonic() - seen_at > self._linger_s:
+                self.stop()
+            elif self._uploads is None:
+                self._start()
+            await asyncio.sleep(_HERE_EVERY_S)
+
+    def stop(self) -> None:
+        if self._uploads is not None:
+            self._uploads.stop()
+            self._uploads = None
+
+    async def finish(self, *, within_s: float) -> None:
+        """Before rank 0's node leaves: what it saved last has so much time."""
+        if self._url and within_s:
+            uploads = self._uploads or self._start()
+            self._missing = await uploads.finish(within_s=within_s)
+
+    def _start(self) -> Uploads:
+        self._uploads = Uploads(self._checkpoints, self._url)
+        self._uploads.start()
+        return self._uploads
+
+    def reading(self) -> Uploading | None:
+        if self._uploads is None:
+            return None
+        status = self._uploads.status
+        under_way = next((name for name in (self._missing, status.sending, *status.waiting) if name), "")
+        missing, _ = parse_directory_name(under_way) or (-1, -1)
+        return Uploading(step=-1 if status.step is None else status.step, missing=missing, error=status.error)

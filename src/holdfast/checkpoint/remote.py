@@ -306,6 +306,26 @@ class Remote:
 
     # What is there.
 
+    def reach(self, *, stop: Stop = lambda: False) -> int:
+        """See that the store can be listed and written; the newest generation that anything there is of, 0 for none.
+
+        Raises RemoteRefused, RemoteUnavailable; Stopped once `stop` says so.
+        """
+        files = self._files.on_behalf_of(stop)
+        generations = [key[1] for name in self._names(files) if (key := parse_directory_name(name))]
+        probe = temporary("probe")
+        files.put(probe, b"")
+        with contextlib.suppress(RemoteRefused):  # Whoever may write is not always allowed to remove.
+            files.remove(probe)
+        return max(generations, default=0)
+
+    def names(self, *, newer_than: tuple[int, int] = (-1, -1), stop: Stop = lambda: False) -> tuple[str, ...]:
+        """Of all complete checkpoints, sound or not, that are newer than this generation and step; newest first. Asks for little: no manifest is read."""
+        files = self._files.on_behalf_of(stop)
+        newer = sorted(((generation, step), name) for name in self._names(files) for step, generation in [parse_directory_name(name) or (-1, -1)])
+        names = [name for key, name in reversed(newer) if key > newer_than]
+        return tuple(place.name for place in self._several(lambda name, files: self._place(files, name), names, stop) if place.is_complete)
+
     def list(self, *, stop: Stop = lambda: False) -> tuple[Manifest, ...]:
         """All complete checkpoints whose manifest is sound, newest first."""
         files = self._files.on_behalf_of(stop)

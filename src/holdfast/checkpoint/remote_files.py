@@ -274,7 +274,7 @@ class Objects:
     def list(self, directory: str) -> dict[str, int | None]:
         below = f"{self._prefix}{directory}/" if directory else self._prefix
         found: dict[str, int | None] = {}
-        more: dict[str, str] = {}
+        more: dict[str, Any] = {}
         while True:
             page = self._call(f"listing {directory or 'the checkpoints'}", "list_objects_v2", Prefix=below, Delimiter="/", **more)
             found |= {one["Key"].removeprefix(below): int(one["Size"]) for one in page.get("Contents", ()) if one["Key"] != below}
@@ -344,7 +344,8 @@ class Objects:
 
     def sweep(self, directory: str, stale_s: float) -> int:
         what, below = f"sweeping {directory}", f"{self._prefix}{directory}/"
-        swept, more = 0, {}
+        swept = 0
+        more: dict[str, Any] = {}
         while True:
             page = self._call(what, "list_multipart_uploads", Prefix=below, **more)
             for one in page.get("Uploads", ()):

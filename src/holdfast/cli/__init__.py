@@ -21,6 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from holdfast import __version__
 from holdfast.cli import tables
+from holdfast.cli.address import address_for, reached
 from holdfast.cli.job import hold, is_held, jobs, known_job, new_job, state_of
 from holdfast.cli.live import Live, mode_for
 from holdfast.cli.options import REFUSED, check_fits, processes_per_node, whole_nodes
@@ -29,7 +30,7 @@ from holdfast.control.journal import Journal
 from holdfast.domain.job import JobSpec, Policy
 from holdfast.errors import HoldfastError, UserError
 from holdfast.launch.layout import JobDirectory
-from holdfast.settings import state_root
+from holdfast.settings import remote_root, state_root
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, help="Holdfast keeps training running: `holdfast run train.py`.",
@@ -39,6 +40,13 @@ app = typer.Typer(
 State = Annotated[Path | None, typer.Option("--state", help="Where jobs are kept.", show_default="$HOLDFAST_STATE, or holdfast in the XDG state directory")]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 Detached = Annotated[bool, typer.Option("--detach", help="Run in the background.")]
+RemoteRoot = Annotated[
+    str | None,
+    typer.Option(
+        "--remote", metavar="URL", help="Keep checkpoints a second time below s3://bucket/path, webhdfs://host:port/path or /a/mounted/path; '' for nowhere.",
+        show_default="$HOLDFAST_REMOTE, or nowhere",
+    ),
+]  # fmt: skip
 Name = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `holdfast ps` lists it.")]
 
 
@@ -72,6 +80,7 @@ def run(
     preimport: Annotated[list[str] | None, typer.Option(help="Import this in the warm parent, so that workers start with it. May be given often.")] = None,
     max_restarts: Annotated[int | None, typer.Option("--max-restarts", "--max_restarts", min=0, help="At most this many.", show_default="per cause")] = None,
     stop_grace_s: Annotated[float, typer.Option(min=0.0, help="Seconds workers get to save and leave when the job is stopped.")] = Policy().stop_grace_s,
+    remote: RemoteRoot = None,
     standalone: Annotated[bool, typer.Option("--standalone", hidden=True, help="As torchrun spells it; a job here always is.")] = False,
     detached: Detached = False,
     state: State = None,
@@ -86,15 +95,23 @@ def run(
     )  # fmt: skip
     _check_script(spec)
     check_fits(spec)
-    _run(new_job(root, spec.job), spec, as_json=as_json, detached=detached)
+    directory = new_job(root, spec.job)
+    _run(directory, reached(dataclasses.replace(spec, remote=address_for(remote_root(remote), spec.job))), as_json=as_json, detached=detached)
 
 
 @app.command()
-def resume(job: Name, detached: Detached = False, state: State = None, as_json: AsJson = False) -> None:
+def resume(
+    job: Name,
+    remote: Annotated[str | None, typer.Option("--remote", metavar="URL", help="Another remote store; '' for none.", show_default="as it was")] = None,
+    detached: Detached = False,
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
     """Run a job again as it was, from its newest checkpoint."""
     directory = known_job(state_root(state), job)
     spec = msgspec.json.decode(directory.spec.read_bytes(), type=JobSpec)
-    _run(directory, dataclasses.replace(spec, run=secrets.token_hex(8)), as_json=as_json, detached=detached)
+    spec = dataclasses.replace(spec, run=secrets.token_hex(8), remote=spec.remote if remote is None else address_for(remote, job))
+    _run(directory, reached(spec, again=True), as_json=as_json, detached=detached)
 
 
 def _run(directory: JobDirectory, spec: JobSpec, *, as_json: bool, detached: bool) -> None:

@@ -66,6 +66,7 @@ class Live:
         self._tail = b""
         self._waited = 0
         self._last: View | None = None
+        self._noted = 0  # How many of control's notes were shown.
 
     @property
     def mode(self) -> Mode:
@@ -85,7 +86,7 @@ class Live:
         match self._mode:
             case "terminal":
                 begin = "" if not self._tail or self._tail.endswith((b"\n", b"\r")) else "\n"
-                self.output(f"{begin}{_styled(text)}".encode())
+                self.output(f"{begin}{_styled(text)}".encode(errors="replace"))
             case "plain":
                 self._say(f"holdfast: {text}\n")
             case "json":
@@ -93,6 +94,9 @@ class Live:
 
     def view(self, view: View) -> None:
         """The job looks like this now."""
+        for note in view.notes[self._noted :]:
+            self.note(one_line(note))
+        self._noted = len(view.notes)
         match self._mode:
             case "terminal":
                 self._draw(view)
@@ -225,7 +229,7 @@ class _Changes:
             if self._new(incident.id, incident.phase, incident.cause, incident.rung):
                 found.append({"kind": "incident", "job": view.job, **_plain(incident)})
         body = _plain(view)
-        del body["incidents"]
+        del body["incidents"], body["notes"]
         moving = ("at", "step", "steps_total", "steps_per_s", "loss", "goodput", "wall_s", "buckets", "ranks")
         steady = {name: value for name, value in body.items() if name not in moving}
         if steady != self._steady or view.at - self._stepped_at >= 1.0:

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from holdfast.cli.words import duration, one_line, percent, ranges
-from holdfast.wire.messages import IncidentView, NodeView, Reading, View
+from holdfast.wire.messages import IncidentView, NodeView, Reading, Uploading, View
 
 _SILENT_S = 5.0  # From here on silence is worth a word; what it means is the detector's to say.
 _INCIDENTS_MAX = 3
@@ -76,10 +76,16 @@ def _figures(view: View) -> Text:
         parts.append(Text(f"loss {view.loss:.4f}", style="" if math.isfinite(view.loss) else "bold red"))
     if view.saved_step >= 0:
         parts.append(Text(f"saved at {view.saved_step:,}"))
+    if view.uploading is not None:
+        parts.append(_uploading(view.uploading))
     parts.append(Text(f"goodput {percent(view.goodput)} of {duration(view.wall_s)}"))
     return _joined(parts)
 
 
+def _uploading(uploading: Uploading) -> Text:
+    if uploading.error:
+        return Text("remote store failing", style="bold red")
+    return Text(f"remote at {uploading.step:,}" if uploading.step >= 0 else "nothing remote yet")
 def _nodes(nodes: Sequence[NodeView]) -> Text:
     """Names while they fit; those in trouble first, because a narrow terminal cuts the end."""
     bad = [Text(f"{one_line(node.name)} {_trouble_of(node)}", style="bold red") for node in nodes if _trouble_of(node)]

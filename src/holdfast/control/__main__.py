@@ -24,6 +24,7 @@ import msgspec
 
 from holdfast.checkpoint.found import list_complete
 from holdfast.checkpoint.layout import directory_name
+from holdfast.control.fetching import NOTHING, Fetching, Key, NothingToGoOnFrom
 from holdfast.control.journal import Journal
 from holdfast.control.memory import Memory
 from holdfast.control.observer import Observer
@@ -38,11 +39,12 @@ from holdfast.launch.layout import JobDirectory
 from holdfast.launch.lifeline import die_with_parent
 from holdfast.wire.codec import decode_event, encode
 from holdfast.wire.frames import BadFrame, Channel, serve
-from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Hold, Leave, Output, Readings, StopJob, Told, Watch
+from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Hold, Leave, Output, Readings, StopJob, Told, Uploading, View, Watch
 from holdfast.wire.outbox import Inbox
 
 _LOOK_EVERY_S = 0.2
 _HELD_WITHIN_S = 2.0
+_UPLOAD_S = 10.0  # For the last checkpoint to arrive in the remote store, once the job has ended.
 _UNWRITTEN_CODE = 74
 
 
@@ -53,6 +55,9 @@ class Control:
         self._core = self._journal.load()
         self._observer = Observer()
         self._memory = Memory()
+        self._fetching: Fetching | None = None
+        self._uploading: Uploading | None = None  # As it was last said.
+        self._notes: list[str] = []
         self._told_to_hold: dict[str, dict[str, str]] = {}
         self._inbox = Inbox()
         self._samples = Samples(directory.samples)
@@ -83,6 +88,8 @@ class Control:
 
     def abandon(self) -> None:
         """Leave at once: whoever launched us is dead, or has no more need of us. All that was accepted is in the journal."""
+        if self._fetching is not None:
+            self._fetching.stop()
         self._directory.control_socket.unlink(missing_ok=True)
         raise SystemExit(128 + signal.SIGTERM)
 
@@ -157,25 +164,32 @@ class Control:
                 assert_never(effect)
 
     async def _find_checkpoint(self, effect: FindCheckpoint) -> None:
-        """The newest that is whole: in the memory of the nodes, or on the disk."""
+        """The newest that is whole: in the memory of the nodes, on the disk, or in the remote store, from where it is fetched."""
         await self._until_all_have_said_what_they_hold()
         try:
-            complete = [found for found in list_complete(self._directory.checkpoints) if found.name not in effect.distrusted]
-        except OSError as error:
+            key, found = self._newest_here(effect)
+            spec = self._core.state.spec
+            if spec is not None and spec.remote:
+                self._fetching = self._fetching or Fetching(spec.remote, self._directory.checkpoints, note=self._note)
+                await self._fetching.bring_newer(key, saved_step=self._core.state.saved_step, distrusted=effect.distrusted)
+                _, found = self._newest_here(effect)
+        except (OSError, NothingToGoOnFrom) as error:
             self.accept(EffectFailed(at=self.now(), effect=effect.id, generation=effect.generation, node=CONTROL, because=str(error)))
             return
-        name, step, key = (complete[0].name, complete[0].step, complete[0].age_key) if complete else ("", -1, (-1, -1))
+        self.accept(replace(found, at=self.now()))
+
+    def _newest_here(self, effect: FindCheckpoint) -> tuple[Key, EffectDone]:
+        complete = [found for found in list_complete(self._directory.checkpoints) if found.name not in effect.distrusted]
+        name, step, key = (complete[0].name, complete[0].step, complete[0].age_key) if complete else ("", -1, NOTHING)
         state, sources = self._core.state, {}
         held = self._memory.newest(effect.distrusted)
         fits = held is not None and state.spec is not None and held.world_size == state.spec.world_size
         if held is not None and state.spec is not None and state.gang is not None and fits and (held.generation, held.step) >= key:
-            name, step = directory_name(held.step, held.generation), held.step
+            name, step, key = directory_name(held.step, held.generation), held.step, (held.generation, held.step)
             sources = self._memory.sources(held, state.gang.nodes, state.spec)
-        self.accept(
-            EffectDone(
-                at=self.now(), effect=effect.id, generation=effect.generation, node=CONTROL, checkpoint=name, checkpoint_step=step, sources=sources
-            )
-        )
+        return key, EffectDone(
+            at=0.0, effect=effect.id, generation=effect.generation, node=CONTROL, checkpoint=name, checkpoint_step=step, sources=sources
+        )  # fmt: skip
 
     async def _until_all_have_said_what_they_hold(self) -> None:
         """A control that has just been started knows nothing of their memory yet."""
@@ -245,6 +259,8 @@ class Control:
                     asyncio.get_running_loop().call_soon(channel.send, Ack(seq=seq))  # After whatever waits to be written.
             case Readings():
                 self._memory.heard(hello.node, message.held)
+                if message.uploading is not None:
+                    self._uploads_stand(message.uploading)
                 self._tell_whole()
                 for event in self._observer.read(message, self._core.state, self.now()):
                     self.accept(event)
@@ -253,6 +269,25 @@ class Control:
                     reader.send(message)
             case _:
                 pass
+
+    def _uploads_stand(self, now: Uploading) -> None:
+        """What a person should hear of it: that the store begins to fail, and that it works again."""
+        before, self._uploading = self._uploading, now
+        failed = before is not None and bool(before.error)
+        if now.error and not failed:
+            self._note(f"checkpoints do not reach the remote store: {now.error} Training goes on, and it is tried again")
+        elif failed and not now.error:
+            self._note(f"checkpoints reach the remote store again: step {now.step} is there")
+
+    def _note(self, text: str) -> None:
+        """For whoever watches, now or later."""
+        print(f"holdfast control: {text}", file=sys.stderr, flush=True)
+        self._notes.append(text)
+
+    def _view(self) -> View:
+        view = view_of(self._core.state, self._observer, self._memory, self._agents.keys(), self.now())
+        doing = self._fetching.progress if self._fetching is not None else ""
+        return msgspec.structs.replace(view, because=doing or view.because, uploading=self._uploading, notes=tuple(self._notes))
 
     def _tell_whole(self) -> None:
         ranks = self._observer.ranks.values()
@@ -284,7 +319,7 @@ class Control:
             if deadline is not None and deadline <= self.now():
                 self.accept(Ticked(at=self.now()))
             self._tell_holders()
-            view = view_of(self._core.state, self._observer, self._memory, self._agents.keys(), self.now())
+            view = self._view()
             self._samples.add(view)
             for viewer in self._viewers:
                 viewer.send(view)
@@ -292,16 +327,29 @@ class Control:
 
     async def _take_down(self) -> None:
         """Tell every agent to leave, wait until they have, and show the end to whoever watches."""
-        lost = self._memory.ranks_of_lost_nodes(self._core.state) if self._core.state.outcome is not Outcome.FINISHED else ()
+        state = self._core.state
+        if self._fetching is not None:
+            self._fetching.stop()
+        lost = self._memory.ranks_of_lost_nodes(state) if state.outcome is not Outcome.FINISHED else ()
+        in_a_hurry = state.stop is not None and state.stop.now
+        upload_s = _UPLOAD_S if state.spec is not None and state.spec.remote and not in_a_hurry else 0.0
         for channel in self._agents.values():
-            channel.send(Leave(persist=lost))
-        deadline = time.monotonic() + 15.0
+            channel.send(Leave(persist=lost, upload_s=upload_s))
+        deadline = time.monotonic() + 15.0 + upload_s
         while self._agents and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
-        final = view_of(self._core.state, self._observer, self._memory, self._agents.keys(), self.now())
+        if self._uploading is not None:
+            self._note(_arrived(self._uploading, self._directory.job))
+        final = self._view()
         for viewer in list(self._viewers):
             viewer.send(final)
             await viewer.closed()
+
+
+def _arrived(uploading: Uploading, job: str) -> str:
+    if uploading.missing >= 0:
+        return f"step {uploading.missing} is not in the remote store yet; `holdfast checkpoint upload {job}` or `holdfast resume {job}` sends it"
+    return f"step {uploading.step} is in the remote store" if uploading.step >= 0 else "nothing is in the remote store: nothing was saved"
 
 
 async def _main(directory: JobDirectory) -> None:

@@ -36,6 +36,7 @@ class Policy:
     stop_grace_s: float = 30.0  # The same when a user or the platform asks a healthy gang to stop.
     kill_wait_s: float = 5.0  # How long a process may take to die of SIGKILL before its node is given up.
     stacks_wait_s: float = 5.0
+    fetch_wait_s: float = 21600.0  # For finding a checkpoint where one may have to come from a remote store, whole.
     start_wait_s: float = 600.0  # For one start effect; a cold import of torch from a network disk takes minutes.
     unguarded_after_s: float = 30.0  # No beat for this long after the start: the script does not beat at all.
     backoff_after: int = 3  # The first failures in a row are answered at once, the next after 1, 2, 4, … seconds.
@@ -57,6 +58,8 @@ class JobSpec:
     domains: int = 0  # Failure domains of local nodes, dealt round; 0: each is its own.
     warm: bool = True
     preimport: tuple[str, ...] = ()
+    remote: str = ""  # Where checkpoints are kept a second time: an address without credentials, for this job alone.
+    generations_before: int = 0  # What the remote store has is of generations up to this one: a new one must be newer, also where the journal is gone.
     env: dict[str, str] = field(default_factory=dict)
     policy: Policy = Policy()
 

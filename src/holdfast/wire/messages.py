@@ -69,12 +69,21 @@ class Reading(Message, frozen=True, kw_only=True):
     memory_bytes: int = 0
 
 
+class Uploading(Message, frozen=True, kw_only=True):
+    """How the remote store stands, as the agent that sends to it sees it."""
+
+    step: int = -1  # Of the newest checkpoint that is there.
+    missing: int = -1  # Of one that is complete here, and on its way or still to be sent.
+    error: str = ""  # What is wrong, as long as it is.
+
+
 class Readings(Message, frozen=True, kw_only=True):
     """The heartbeat of an agent. Latest wins; none is kept."""
 
     node: str
     ranks: tuple[Reading, ...] = ()
     held: tuple[Held, ...] = ()  # What could be restored from its memory.
+    uploading: Uploading | None = None  # From the agent of rank 0, if there is a remote store.
     cpu_s: float = 0.0  # What the agent itself has used: watching must cost little.
 
 
@@ -95,6 +104,7 @@ class Leave(Message, frozen=True, kw_only=True):
     """The job has ended: take everything down and exit."""
 
     persist: tuple[int, ...] = ()  # Ranks whose node is lost: make durable the copies of their state that you hold.
+    upload_s: float = 0.0  # So long the newest checkpoint may take to arrive in the remote store.
 
 
 class Whole(Message, frozen=True, kw_only=True):
@@ -189,6 +199,8 @@ class View(Message, frozen=True, kw_only=True):
     loss: float | None = None
     saved_step: int = -1
     held_step: int = -1  # The newest step that is whole in memory.
+    uploading: Uploading | None = None
+    notes: tuple[str, ...] = ()  # What control has to say, each once.
     goodput: float = 0.0
     wall_s: float = 0.0
     buckets: dict[str, float] = {}
