@@ -29,6 +29,7 @@ from holdfast.agent.exits import NOTHING_COUNTED, Evidence, MemoryKills, classif
 from holdfast.agent.parent import ParentGone, Row, WarmParent
 from holdfast.agent.persist import Persist
 from holdfast.agent.recorded import Recorded
+from holdfast.agent.scrub import Scrub, from_remote
 from holdfast.agent.uploads import Sender
 from holdfast.agent.watch import Watch
 from holdfast.checkpoint.layout import parse_directory_name
@@ -72,6 +73,10 @@ class Agent:
         self._started_last = 0  # The newest generation that was started here.
         self._memory_kills: dict[int, MemoryKills] = {}
         self._leaving = asyncio.Event()
+        self._scrub = Scrub(
+            Path(spec.shared_memory), Path(spec.checkpoints), self._persist, ranks=lambda: self._watch.ranks(),
+            fetch=from_remote(spec.job.remote, self._leaving.is_set),
+        )  # fmt: skip
         self._persist_copies: tuple[int, ...] = ()
         self._upload_s = 0.0
         self._grace_s = 0.0
@@ -80,7 +85,7 @@ class Agent:
         await self._find_parent()
         peers = await serve(Path(self._spec.peer), self._copies.serve)
         loops = [self._talk(), self._read_beats(), self._probe(), self._follow(), self._keep_parent(), self._persist.run(), self._copies.run()]
-        loops += [self._sender.run()] if self._spec.job.remote else []
+        loops += [self._scrub.run(), *([self._sender.run()] if self._spec.job.remote else [])]
         tasks = [asyncio.create_task(loop) for loop in loops]
         leaving = asyncio.create_task(self._leaving.wait())
         await asyncio.wait([*tasks, leaving], return_when=asyncio.FIRST_COMPLETED)
