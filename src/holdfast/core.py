@@ -24,6 +24,7 @@ from holdfast.domain.event import (
     Event,
     FindingMade,
     GangRestored,
+    IntervalChosen,
     JobResumed,
     JobSubmitted,
     NodeHeard,
@@ -95,6 +96,8 @@ class Core:
                 self._finding_made(event)
             case GangRestored() | ProgressSeen() | CheckpointSaved():
                 self._progressed(event)
+            case IntervalChosen():
+                self._interval_chosen(event)
             case EffectDone():
                 self._effect_done(event)
             case EffectFailed():
@@ -245,9 +248,17 @@ class Core:
                     id=self._id(), generation=gang.generation, node=node, ranks=ranks, node_rank=node_rank, sources=self._peers_with(ranks, node),
                     nodes=len(gang.nodes), world_size=spec.world_size, store_host=state.nodes[gang.nodes[0]].host,
                     store_port=store.port, store_hosted=store.hosted, restarts=len(state.attempts), restore=gang.restore, env=spec.env,
+                    save_every=self._save_every(), save_asked=spec.save_every is not None,
                     because=f"restoring {gang.restore}" if gang.restore else "no checkpoint to restore",
                 )
             )  # fmt: skip
+
+    def _save_every(self) -> int | None:
+        """What `--checkpoint-every` said in steps, or what was chosen last: a new generation need not find it out again."""
+        asked, chosen = self._spec.save_every, self.state.interval
+        if asked is not None and asked.steps is not None:
+            return asked.steps
+        return chosen.every if chosen is not None and chosen.automatic else None
 
     def _peers_with(self, ranks: tuple[int, ...], node: str) -> dict[str, str]:
         """For each of these ranks whose part is in the memory of another node than `node`: where to get it."""
@@ -299,6 +310,11 @@ class Core:
                 self._bill_work_done_again(state.at)
                 self._enter_running_bucket()
                 state.step_best = max(state.step_best, step)
+
+    def _interval_chosen(self, event: IntervalChosen) -> None:
+        state, gang = self.state, self.state.gang
+        if gang is not None and event.generation == gang.generation and state.phase is JobPhase.RUNNING:
+            state.interval = event
 
     def _enter_running_bucket(self) -> None:
         state = self.state
@@ -742,6 +758,7 @@ class Core:
         assert abs(sum(state.ledger.totals().values()) - state.ledger.wall_s) < 1e-6 * max(1.0, state.ledger.wall_s), "every second is in one bucket"
         for before, after in zip(state.ledger.spans, state.ledger.spans[1:], strict=False):
             assert before.until == after.since, "spans meet"
+        assert state.interval is None or state.interval.every > 0, "what is chosen is a number of steps"
         for pending in state.pending.values():
             assert pending.kind == "StopGang" or pending.generation <= state.generation + 1, "nothing is started of a generation after the next"
             usable = pending.node == CONTROL or state.nodes[pending.node].state in (NodeState.READY, NodeState.CLEANING)

@@ -69,6 +69,8 @@ def test_a_script_that_cannot_import_what_it_needs_is_permanent_and_tried_once(s
         (["--nproc", "0"], "at least 1"),
         (["--nnodes", "1:4"], "changes its size"),
         (["--nnodes", "none"], "number of nodes"),
+        (["--checkpoint-every", "often"], "a number of steps, a time such as 30s, 5m or 2h, or `auto`, not 'often'"),
+        (["--checkpoint-every", "-5"], "must not be below 0, as -5 is"),
         (["--name", "../up"], "cannot be a job's name"),
         (["--no-such-option"], "No such option"),
         (["--nproc", "100000"], "this machine can hold about"),

@@ -24,7 +24,7 @@ from msgspec import structs
 
 from holdfast.cli.live import Live, mode_for
 from holdfast.cli.panel import panel_lines
-from holdfast.wire.messages import IncidentView, NodeView, Reading, View
+from holdfast.wire.messages import IncidentView, NodeView, Reading, SavingView, View
 
 TOKEN = re.compile(r"\x1b\[([?0-9;]*)([@-~])|\x1b([78DMc])|([\r\n\x08])|(.)", re.DOTALL)
 
@@ -430,6 +430,20 @@ def test_plain_lines_tell_changes_once_and_leave_the_output_alone() -> None:
         "holdfast: incident 1 resolved after 0.42 s",
         "holdfast: 1m 22s running: generation 1 is up",
     ]
+
+
+def test_how_often_is_saved_is_a_line_of_the_panel_and_told_when_it_changes() -> None:
+    because = "a save costs 0.04 s, a failure is expected every 11 h"
+    saving = SavingView(every=458, interval_s=55.0, from_step=500, automatic=True, because=because, overhead=0.0015)
+    line = f"saving every 458 steps (55 s): {because}"
+    assert line in plain(panel_lines(seen(saving=saving), columns=100, rows=12)).splitlines()
+    stderr = io.StringIO()
+    live = Live(io.BytesIO(), stderr, mode="plain")
+    for view in (seen(1), seen(2, saving=saving), seen(3, saving=saving), seen(4, saving=structs.replace(saving, every=40, interval_s=4.8))):
+        live.view(view)
+    assert [said for said in stderr.getvalue().splitlines() if "saving" in said] == [
+        f"holdfast: {line}", f"holdfast: saving every 40 steps (4.8 s): {because}",
+    ]  # fmt: skip
 
 
 def test_json_lines_hold_views_incidents_and_a_summary_and_no_output() -> None:

@@ -33,6 +33,16 @@ def test_jobs_have_a_line_each() -> None:
     assert [line.split()[1] for line in (lines[2], lines[4], lines[5])] == ["finished", "permanent", "stopped"]
 
 
+def test_how_often_is_saved_is_shown_with_its_reasons() -> None:
+    history = histories.stormy()
+    said = "every 458 steps (57 s): a save costs 0.04 s, a failure is expected every 11 h (3.6 to 210 h, none seen in 82 s)"
+    assert said in " ".join(text_of(tables.show(history.state)).split())
+    assert f"IntervalChosen saving {said}; from step 152 on" in " ".join(text_of(tables.replay(history.entries)).split())
+    shown = tables.show_json(history.state)["interval"]
+    assert (shown["every"], shown["from_step"], shown["automatic"], shown["stall_s"]) == (458, 152, True, 0.04)
+    assert tables.show_json(histories.stopped().state)["interval"] is None
+
+
 def test_no_jobs_is_said_with_the_way_to_the_first() -> None:
     assert "holdfast run" in text_of(tables.jobs_table([]))
 

@@ -281,6 +281,18 @@ def test_what_is_in_use_stays_unless_a_change_is_worth_it(measured: Measured, be
         assert "stay" in decided.because
 
 
+def test_a_bound_that_moves_a_little_with_the_time_of_a_step_changes_nothing() -> None:
+    measured = Measured(step_s=0.5, nodes=1, stall_s=2.0, node_h=1.0)
+    longest = decide(measured)
+    assert longest.interval_s == LONGEST_S
+    assert decide(replace(measured, step_s=0.55), before=longest.every).every == longest.every
+    assert decide(replace(measured, step_s=0.7), before=longest.every).interval_s == pytest.approx(LONGEST_S, abs=1.0)
+    durable = replace(measured, stall_s=1e-6, durable_s=100.0)
+    shortest = decide(durable).every
+    assert decide(replace(durable, durable_s=110.0), before=shortest).every == shortest
+    assert decide(replace(durable, durable_s=140.0), before=shortest).interval_s == 140.0
+
+
 def test_one_more_failure_does_not_change_what_is_in_use_and_ten_do() -> None:
     first = decide(RUN).every
     assert decide(replace(RUN, failures=4), before=first).every == first

@@ -39,13 +39,14 @@ from holdfast.domain.effect import CaptureStacks, Effect, EndJob, FindCheckpoint
 from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, WorkerExited
 from holdfast.domain.exit import Exit, ExitKind
 from holdfast.domain.held import Held
+from holdfast.domain.interval import Told
 from holdfast.domain.node import NO_FD, NodeSpec
 from holdfast.errors import HoldfastError
 from holdfast.launch.lifeline import adopt_orphans, die_with_parent
 from holdfast.launch.namespaces import hide, join_network
 from holdfast.wire.codec import decode_effect, encode
 from holdfast.wire.frames import BadFrame, Channel, connect, serve
-from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Hold, Leave, Output, Readings, Whole
+from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Hold, Interval, Leave, Output, Readings, Whole
 from holdfast.wire.outbox import Outbox
 
 _OUTPUT_BYTES = 64 << 10
@@ -146,6 +147,9 @@ class Agent:
                 self._persist.whole(sealed, safe, permit)
             case Hold(of=of):
                 self._copies.hold({int(rank): peer for rank, peer in of.items()})
+            case Interval(generation=generation, from_step=from_step, every=every):
+                with contextlib.suppress(OSError, ValueError):  # The workers go on as they are, and control sees it.
+                    self._watch.tell_interval(Told(generation=generation, from_step=from_step, every=every))
             case Leave(persist=ranks, upload_s=upload_s):
                 self._persist_copies, self._upload_s = ranks, upload_s
                 self.leave(0.0)
@@ -300,7 +304,8 @@ class Agent:
             "TORCHELASTIC_ERROR_FILE": str(self._state / f"error-{effect.generation}-{rank}.json"),
             "HOLDFAST_JOB": spec.job.job, "HOLDFAST_NODE": spec.mark, "HOLDFAST_GENERATION": str(effect.generation),
             "HOLDFAST_BEATS": str(self._watch.beat_path(effect.generation, rank)), "HOLDFAST_CHECKPOINTS": spec.checkpoints,
-            "HOLDFAST_SNAPSHOTS": spec.shared_memory,
+            "HOLDFAST_SNAPSHOTS": spec.shared_memory, "HOLDFAST_INTERVAL": str(self._watch.interval_path()),
+            "HOLDFAST_SAVE_EVERY": "" if effect.save_every is None else str(effect.save_every), "HOLDFAST_SAVE_ASKED": "1" if effect.save_asked else "",
             "HOLDFAST_RESTORE": effect.restore, "HOLDFAST_SCRATCH": spec.scratch,
         }  # fmt: skip
 
@@ -406,9 +411,10 @@ class Agent:
         if self._channel is not None:
             usage = resource.getrusage(resource.RUSAGE_SELF)
             cpu_s = usage.ru_utime + usage.ru_stime
+            held, durable_s = self._persist.held(), self._persist.durable_s
             self._channel.send(
                 Readings(
-                    node=self._spec.node, ranks=self._watch.read(), held=self._persist.held(), uploading=self._sender.reading(), cpu_s=cpu_s
+                    node=self._spec.node, ranks=self._watch.read(), held=held, durable_s=durable_s, uploading=self._sender.reading(), cpu_s=cpu_s
                 )
             )
 

@@ -13,7 +13,8 @@ import asyncio
 import contextlib
 import re
 import sys
-from collections import Counter, defaultdict
+import time
+from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
@@ -25,6 +26,7 @@ from holdfast.checkpoint.snapshot import NONE, Buffer, Head, Word, peek, say
 from holdfast.domain.held import Held
 
 _LOOK_EVERY_S: Final = 0.05
+_RECENT: Final = 8  # Snapshots of a rank that say how long one takes to be durable.
 _NAME: Final = re.compile(r"snapshot-(\d+)-[01]")
 COPY: Final = re.compile(r"copy-(\d+)")
 
@@ -40,6 +42,7 @@ class Persist:
         self.sealed = self._safe = (NONE, NONE)  # The newest generation and step that every rank has in memory; and a copy of.
         self._generation, self._wanted = 0, (NONE, NONE)  # Which runs here now, and what it restored.
         self._held: dict[Path, tuple[int, Held]] = {}  # With the serial number it is about.
+        self._took_s: dict[int, deque[float]] = {}  # By rank.
 
     async def run(self) -> None:
         while True:
@@ -132,6 +135,12 @@ class Persist:
 
     # Making durable.
 
+    @property
+    def durable_s(self) -> float:
+        """How long a snapshot takes to be durable, on the slowest rank."""
+        recent = [tuple(took) for took in tuple(self._took_s.values())]  # Copied at once: threads add to them.
+        return max((sum(took) / len(took) for took in recent if took), default=0.0)
+
     async def settle(self, *, within_s: float) -> None:
         """Until all that is sealed is durable or has failed, or the time is up."""
         with contextlib.suppress(asyncio.TimeoutError):
@@ -155,11 +164,11 @@ class Persist:
                 waiting[rank].append((head.seal.key, path))
         for rank, found in waiting.items():
             if rank not in self._busy:
-                task = self._busy[rank] = asyncio.create_task(asyncio.to_thread(self._make_durable, min(found)[1]))
+                task = self._busy[rank] = asyncio.create_task(asyncio.to_thread(self._make_durable, rank, min(found)[1]))
                 task.add_done_callback(lambda _, rank=rank: self._busy.pop(rank, None))  # type: ignore[misc]
         return bool(self._busy)
 
-    def _make_durable(self, path: Path) -> None:
+    def _make_durable(self, rank: int, path: Path) -> None:
         buffer = Buffer.open(path)
         head = buffer.head if buffer is not None else None
         if buffer is None or head is None or not head.is_waiting:
@@ -168,7 +177,9 @@ class Persist:
             if other_rank_failed(self._checkpoints / head.seal.name):
                 say(path, Word.FREE, head.seal.serial)  # It will never be complete, so that the next save can be: all ranks are free for it.
                 return
+            began = time.monotonic()
             persist(buffer)
+            self._took_s.setdefault(rank, deque(maxlen=_RECENT)).append(time.monotonic() - began)
             say(path, Word.DURABLE, head.seal.serial)
         except Exception as error:  # Whatever it was: the worker is told, older checkpoints are kept, and the next save is tried.
             print(f"holdfast agent: {head.seal.name} in {path.name} could not be made durable: {error!r}", file=sys.stderr, flush=True)
@@ -181,8 +192,16 @@ class Persist:
 
     def _free_if_it_may_go(self, path: Path) -> None:
         head = peek(path)
-        if head is not None and head.is_sealed and not head.is_waiting and not head.said(Word.FREE) and not self._sending[path] and self.may_go(head.seal.key):
+        if head is None or not head.is_sealed or head.is_waiting or head.said(Word.FREE) or self._sending[path]:
+            return
+        if self.may_go(head.seal.key) or self._never_whole(head):
             say(path, Word.FREE, head.seal.serial)
+
+    def _never_whole(self, head: Head) -> bool:
+        """Durable here and not in everybody's memory; and another rank has said that it will not save it, or what was written was swept since."""
+        path = self._checkpoints / head.seal.name
+        given_up = other_rank_failed(path) or (self._checkpoints.is_dir() and not path.exists())
+        return head.said(Word.DURABLE) and head.seal.key > self.sealed and given_up
 
     # Verifying what a worker will restore.
 

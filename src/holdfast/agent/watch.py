@@ -1,6 +1,6 @@
 """Watching the workers of a node from outside: beats from shared memory, state and CPU time from /proc.
 
-Beats are read several times a second and cost a copy of 152 bytes each. /proc is read about once a second. The detector for silent ranks runs here,
+Beats are read several times a second and cost a copy of 168 bytes each. /proc is read about once a second. The detector for silent ranks runs here,
 because it looks at one node only.
 """
 
@@ -17,8 +17,9 @@ from pathlib import Path
 
 from holdfast.agent import tree
 from holdfast.detect.silent_rank import Look, SilentRank
-from holdfast.domain.beat import BEAT_BYTES, GUARDED, RESTORED, Beat, read_beat
+from holdfast.domain.beat import BEAT_BYTES, FOLLOWS, GUARDED, RESTORED, Beat, read_beat
 from holdfast.domain.finding import Finding
+from holdfast.domain.interval import INTERVAL_BYTES, Told, pack_interval
 from holdfast.wire.messages import Reading
 
 LEARNED_EVERY_S = 10.0
@@ -59,6 +60,18 @@ class Watch:
             path.write_bytes(bytes(BEAT_BYTES))
             path.chmod(0o600)
         return path
+
+    def interval_path(self) -> Path:
+        """Where all workers of the node find how often to save."""
+        path = self._directory / "interval"
+        if not path.exists():
+            path.write_bytes(bytes(INTERVAL_BYTES))
+            path.chmod(0o600)
+        return path
+
+    def tell_interval(self, told: Told) -> None:
+        with self.interval_path().open("r+b") as file, mmap.mmap(file.fileno(), INTERVAL_BYTES) as memory, memoryview(memory) as record:
+            pack_interval(record, told)
 
     def add(self, rank: int, generation: int, pid: int) -> None:
         with self.beat_path(generation, rank).open("rb") as file:
@@ -144,6 +157,7 @@ def _reading(worker: _Worker, now_ns: int) -> Reading:
         phase=beat.phase, phase_s=(now_ns - beat.phase_since_ns) / 1e9, silent_s=(now_ns - beat.at_ns) / 1e9, loss=_finite(beat.loss),
         grad_norm=_finite(beat.grad_norm), samples=beat.samples, data_wait_s=beat.data_wait_s, save_s=beat.save_s, saved_step=beat.saved_step,
         guarded=bool(beat.flags & GUARDED), restored=bool(beat.flags & RESTORED), cpu_share=worker.cpu_share, memory_bytes=worker.memory_bytes,
+        save_every=beat.save_every, stall_s=_finite(beat.stall_s), follows=bool(beat.flags & FOLLOWS),
     )  # fmt: skip
 
 

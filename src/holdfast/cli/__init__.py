@@ -24,7 +24,7 @@ from holdfast.cli import tables
 from holdfast.cli.address import address_for, reached
 from holdfast.cli.job import hold, is_held, jobs, known_job, new_job, state_of
 from holdfast.cli.live import Live, mode_for
-from holdfast.cli.options import REFUSED, check_fits, processes_per_node, whole_nodes
+from holdfast.cli.options import REFUSED, check_fits, checkpoint_every, processes_per_node, whole_nodes
 from holdfast.cli.run import ask_to_stop, attach_job, detach, exit_code, run_job
 from holdfast.control.journal import Journal
 from holdfast.domain.job import JobSpec, Policy
@@ -80,6 +80,14 @@ def run(
     preimport: Annotated[list[str] | None, typer.Option(help="Import this in the warm parent, so that workers start with it. May be given often.")] = None,
     max_restarts: Annotated[int | None, typer.Option("--max-restarts", "--max_restarts", min=0, help="At most this many.", show_default="per cause")] = None,
     stop_grace_s: Annotated[float, typer.Option(min=0.0, help="Seconds workers get to save and leave when the job is stopped.")] = Policy().stop_grace_s,
+    save_every: Annotated[
+        str,
+        typer.Option(
+            "--checkpoint-every",
+            help="Save every so many steps, or in a time such as 30s or 5m, whatever the script says; `auto`: as often as is best.",
+            show_default="as the script says, else auto",
+        ),
+    ] = "",
     remote: RemoteRoot = None,
     standalone: Annotated[bool, typer.Option("--standalone", hidden=True, help="As torchrun spells it; a job here always is.")] = False,
     detached: Detached = False,
@@ -91,7 +99,7 @@ def run(
     spec = JobSpec(
         job=name or _made_up_name(script), run=secrets.token_hex(8), argv=(script, *(arguments or ())), module=module, python=not no_python, cwd=os.getcwd(),
         nodes=whole_nodes(nodes), spares=spares, ranks_per_node=processes_per_node(nproc), warm=not no_warm, preimport=tuple(preimport or ()),
-        own_network=own_network, policy=Policy(max_restarts=max_restarts, stop_grace_s=stop_grace_s),
+        own_network=own_network, save_every=checkpoint_every(save_every), policy=Policy(max_restarts=max_restarts, stop_grace_s=stop_grace_s),
     )  # fmt: skip
     _check_script(spec)
     check_fits(spec)

@@ -28,9 +28,9 @@ from rich.text import Text
 
 from holdfast.cli.panel import panel_lines
 from holdfast.cli.tables import closing, show_json
-from holdfast.cli.words import bill_of, bill_sentence, cause_of, duration, last_words, one_line, outcome_sentence, percent, percents, remedy_of
+from holdfast.cli.words import bill_of, bill_sentence, cause_of, duration, last_words, one_line, outcome_sentence, percent, percents, remedy_of, saving_sentence
 from holdfast.domain.state import State
-from holdfast.wire.messages import IncidentView, View
+from holdfast.wire.messages import IncidentView, SavingView, View
 
 Mode = Literal["terminal", "plain", "json"]
 
@@ -199,6 +199,7 @@ class _Changes:
     def __init__(self) -> None:
         self._said: set[tuple[object, ...]] = set()
         self._phase: tuple[str, str, int] | None = None
+        self._saving: SavingView | None = None
         self._steady: dict[str, Any] = {}
         self._stepped_at = 0.0
 
@@ -208,6 +209,9 @@ class _Changes:
         if phase != self._phase:
             self._phase = phase
             found.append(f"{duration(view.wall_s)} {one_line(view.phase)}: {one_line(view.because)}")
+        if view.saving is not None and view.saving != self._saving:
+            found.append(saving_sentence(view.saving.every, view.saving.interval_s, view.saving.because))
+        self._saving = view.saving
         return found
 
     def _incident_lines(self, incident: IncidentView) -> list[str]:
@@ -249,6 +253,8 @@ def summary_lines(state: State) -> list[str]:
     shares = zip(totals.items(), percents(list(totals.values())), strict=True)
     spent = " · ".join(f"{bucket} {duration(seconds)} ({share:.1f} %)" for (bucket, seconds), share in shares)
     lines = [outcome_sentence(state), f"goodput {percent(state.ledger.goodput)}: {spent}"]
+    if state.interval is not None:
+        lines.append(saving_sentence(state.interval.every, state.interval.interval_s, state.interval.because))
     for incident in state.incidents:
         bill = bill_of(state, incident)
         told = f"incident {incident.id}: {cause_of(incident)}; remedy: {remedy_of(incident)}; {str(incident.phase).replace('_', ' ')}"

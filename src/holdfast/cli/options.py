@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 from pathlib import Path
 
-from holdfast.domain.job import JobSpec
+from holdfast.domain.job import JobSpec, SaveEvery
 from holdfast.errors import UserError
 
 # torchrun's flags that cannot be honoured, and why. Every other spelling of torchrun works.
@@ -31,6 +32,7 @@ REFUSED = {
     "--logs-specs": "logs are kept with the job; leave it out",
     "--virtual-local-rank": "LOCAL_RANK is the rank on the node; set CUDA_VISIBLE_DEVICES in the script",
 }
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _RANK_BYTES_MIN = 200 << 20  # What one rank with torch imported needs before it has done anything, shared pages left out.
 
 
@@ -67,6 +69,24 @@ def processes_per_node(text: str) -> int:
     if count < 1:
         raise UserError(f"--nproc-per-node must be at least 1, not {count}")
     return count
+
+
+def checkpoint_every(text: str) -> SaveEvery | None:
+    """--checkpoint-every: a number of steps, a time, or `auto`. Empty: it was not given."""
+    if not text:
+        return None
+    if text == "auto":
+        return SaveEvery()
+    number, unit = text.rstrip("abcdefghijklmnopqrstuvwxyz"), text.lstrip("+-.0123456789")
+    try:
+        steps, seconds = (None, float(number) * _SECONDS[unit]) if unit else (int(number), None)
+    except (ValueError, KeyError):
+        raise UserError(f"--checkpoint-every is a number of steps, a time such as 30s, 5m or 2h, or `auto`, not {text!r}") from None
+    if steps is not None and steps < 0:
+        raise UserError(f"--checkpoint-every must not be below 0, as {text} is; 0 saves only at a stop, at the end and when the script asks")
+    if seconds is not None and not 0.0 < seconds < math.inf:
+        raise UserError(f"--checkpoint-every {text}: a time must be above 0; `--checkpoint-every 0` saves only at a stop, at the end and when the script asks")
+    return SaveEvery(steps=steps, seconds=seconds)
 
 
 def check_fits(spec: JobSpec) -> None:

@@ -37,6 +37,7 @@ from holdfast.cli.words import (
     percents,
     printed,
     remedy_of,
+    saving_sentence,
     steps_again,
 )
 from holdfast.domain.diagnosis import Diagnosis
@@ -92,11 +93,13 @@ def _head(state: State, history: Sequence[Sample]) -> str:
     began = datetime.fromtimestamp(state.ledger.spans[0].since, UTC).strftime("%-d %B %Y, %H:%M UTC") if state.ledger.spans else ""
     ran = f"<code>{escape(one_line(' '.join(spec.argv)))}</code> on {count(spec.nodes, 'node')} with {count(spec.ranks_per_node, 'rank')} each" if spec else ""
     figures = "".join(f"<div><dt>{escape(label)}</dt><dd>{escape(value)}</dd></div>" for label, value in _figures(state, history))
+    chosen = state.interval
+    saving = f'<p class="quiet">S{escape(saving_sentence(chosen.every, chosen.interval_s, chosen.because))[1:]}.</p>' if chosen is not None else ""
     return (
         f'<header><p class="kind">Holdfast report</p><h1>{escape(one_line(spec.job) if spec else "job")}</h1>'
         f'<p class="outcome {state.outcome or "open"}"><strong>{escape(_outcome(state).capitalize())}</strong> '
         f"after {duration(state.ledger.wall_s)}: {escape(one_line(state.because))}.</p>"
-        f'<p class="quiet">{ran}, begun {escape(began)}</p><dl class="figures">{figures}</dl></header>'
+        f'<p class="quiet">{ran}, begun {escape(began)}</p><dl class="figures">{figures}</dl>{saving}</header>'
     )
 
 

@@ -41,12 +41,13 @@ from holdfast.cli.words import (
     percents,
     printed,
     remedy_of,
+    saving_sentence,
     steps_again,
 )
 from holdfast.control.journal import Entry
 from holdfast.domain.diagnosis import Diagnosis
 from holdfast.domain.effect import Effect
-from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, JobResumed, JobSubmitted, WorkerExited
+from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, IntervalChosen, JobResumed, JobSubmitted, WorkerExited
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.incident import Incident, IncidentPhase
 from holdfast.domain.job import Outcome
@@ -132,6 +133,7 @@ def show_json(state: State, *, loss: float | None = None) -> dict[str, Any]:
         "spec": spec,
         "nodes": {name: {"host": node.host, "state": str(node.state)} for name, node in sorted(state.nodes.items())},
         "gang": list(state.gang.nodes) if state.gang is not None else [],
+        "interval": msgspec.to_builtins(state.interval),
         "loss": loss if loss is not None and math.isfinite(loss) else None,
         "ledger": [{"bucket": str(bucket), "seconds": seconds, "percent": share} for (bucket, seconds), share in zip(totals.items(), shares, strict=True)],
         "incidents": incidents_json(state),
@@ -172,6 +174,8 @@ def _fact_rows(state: State, loss: float | None) -> list[tuple[str, str]]:
         saved = f", saved at {state.saved_step:,}" if state.saved_step >= 0 else ", nothing saved yet"
         behind = f", at {state.step:,} again" if 0 <= state.step < state.step_best else ""
         rows.append(("step", f"{_step_text(state)}{behind}{saved}"))
+    if state.interval is not None:
+        rows.append(("saving", saving_sentence(state.interval.every, state.interval.interval_s, state.interval.because).removeprefix("saving ")))
     if loss is not None:
         rows.append(("loss", f"{loss:.4f}"))
     rows.append(("goodput", f"{percent(state.ledger.goodput)} of {duration(_attended_s(state))}"))
@@ -362,6 +366,8 @@ def _said(event: Event, asked: Mapping[str, str]) -> str:
             return f"{node}, rank {exit.rank}: {exit.because}"
         case FindingMade(finding=finding):
             return f"{finding.kind}: {finding.because}"
+        case IntervalChosen(every=every, from_step=from_step, because=because):
+            return f"{saving_sentence(every, event.interval_s, because)}; from step {from_step:,} on"
         case EffectDone(effect=effect, stacks=stacks) if stacks:
             return f"{asked.get(effect, '')} {effect}, stacks of {count(len(stacks), 'rank')}"
         case EffectDone(effect=effect) | EffectFailed(effect=effect):

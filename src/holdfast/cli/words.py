@@ -112,6 +112,11 @@ def outcome_sentence(state: State) -> str:
     return f"{name} {said} after {duration(state.ledger.wall_s)}: {one_line(state.because)}"
 
 
+def saving_sentence(every: int, interval_s: float, because: str) -> str:
+    """How often is saved, and why."""
+    return f"saving every {count(every, 'step')} ({duration(interval_s)}): {one_line(because)}"
+
+
 def cause_of(incident: Incident) -> str:
     """The cause with its culprit: "killed (rank 2)"; before the diagnosis, what was noticed."""
     if not incident.diagnoses:

@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import assert_never
@@ -25,6 +25,7 @@ import msgspec
 from holdfast.checkpoint.found import list_complete
 from holdfast.checkpoint.layout import directory_name
 from holdfast.control.fetching import NOTHING, Fetching, Key, NothingToGoOnFrom
+from holdfast.control.interval import Intervals
 from holdfast.control.journal import Journal
 from holdfast.control.memory import Memory
 from holdfast.control.observer import Observer
@@ -39,7 +40,7 @@ from holdfast.launch.layout import JobDirectory
 from holdfast.launch.lifeline import die_with_parent
 from holdfast.wire.codec import decode_event, encode
 from holdfast.wire.frames import BadFrame, Channel, serve
-from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Hold, Leave, Output, Readings, StopJob, Told, Uploading, View, Watch
+from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Hold, Interval, Leave, Output, Readings, StopJob, Told, Uploading, View, Watch
 from holdfast.wire.outbox import Inbox
 
 _LOOK_EVERY_S = 0.2
@@ -55,6 +56,7 @@ class Control:
         self._core = self._journal.load()
         self._observer = Observer()
         self._memory = Memory()
+        self._intervals = Intervals()
         self._fetching: Fetching | None = None
         self._uploading: Uploading | None = None  # As it was last said.
         self._notes: list[str] = []
@@ -248,6 +250,7 @@ class Control:
         unanswered = [id for id, pending in self._core.state.pending.items() if pending.node == node]
         for effect in self._journal.effects(unanswered):
             channel.send(Do(kind=type(effect).__name__, body=encode(effect)[1]))
+        self._tell_interval([channel])
 
     def _from_agent(self, hello: Hello, message: AnyMessage, channel: Channel) -> None:
         match message:
@@ -259,6 +262,7 @@ class Control:
                     asyncio.get_running_loop().call_soon(channel.send, Ack(seq=seq))  # After whatever waits to be written.
             case Readings():
                 self._memory.heard(hello.node, message.held)
+                self._intervals.durable_s[hello.node] = message.durable_s
                 if message.uploading is not None:
                     self._uploads_stand(message.uploading)
                 self._tell_whole()
@@ -297,6 +301,13 @@ class Control:
             for channel in self._agents.values():
                 channel.send(whole)
 
+    def _tell_interval(self, channels: Iterable[Channel]) -> None:
+        """To the ranks of the gang that runs: the next one starts with it."""
+        chosen, gang = self._core.state.interval, self._core.state.gang
+        if chosen is not None and gang is not None and chosen.automatic and chosen.generation == gang.generation:
+            for channel in channels:
+                channel.send(Interval(generation=chosen.generation, from_step=chosen.from_step, every=chosen.every))
+
     def _tell_holders(self) -> None:
         """Say to each agent whose copies it is to hold, when that has changed."""
         for node, of in self._memory.holders(self._core.state).items():
@@ -319,6 +330,9 @@ class Control:
             if deadline is not None and deadline <= self.now():
                 self.accept(Ticked(at=self.now()))
             self._tell_holders()
+            chosen = self._intervals.look(self._core.state, self._observer.ranks, self._agents.keys(), self.now())
+            if chosen is not None:
+                self.accept(chosen, lambda: self._tell_interval(self._agents.values()))
             view = self._view()
             self._samples.add(view)
             for viewer in self._viewers:

@@ -6,9 +6,10 @@ from collections.abc import Collection
 
 from holdfast.control.memory import Memory
 from holdfast.control.observer import Observer
+from holdfast.domain.event import IntervalChosen
 from holdfast.domain.incident import Incident
 from holdfast.domain.state import State
-from holdfast.wire.messages import IncidentView, NodeView, View
+from holdfast.wire.messages import IncidentView, NodeView, SavingView, View
 
 _INCIDENTS_SHOWN = 50
 
@@ -23,13 +24,20 @@ def view_of(state: State, observer: Observer, memory: Memory, connected: Collect
         world_size=state.spec.world_size if state.spec else 0, outcome=state.outcome or "", code=state.code,
         step=min((rank.step for rank in ranks), default=state.step), steps_total=max((rank.steps_total for rank in ranks), default=0),
         steps_per_s=observer.steps_per_s, loss=next((rank.loss for rank in ranks if rank.loss is not None), None), saved_step=state.saved_step,
-        held_step=held.step if held is not None else -1,
+        held_step=held.step if held is not None else -1, saving=_saving(state.interval) if state.interval is not None else None,
         goodput=ledger.goodput, wall_s=ledger.wall_s, buckets={bucket.value: seconds for bucket, seconds in ledger.totals().items()},
         nodes=tuple(
             NodeView(name=name, state=node.state, role="gang" if name in gang else "spare", connected=name in connected)
             for name, node in sorted(state.nodes.items())
         ),
         ranks=ranks, incidents=tuple(_incident(incident, now) for incident in state.incidents[-_INCIDENTS_SHOWN:]),
+    )  # fmt: skip
+
+
+def _saving(chosen: IntervalChosen) -> SavingView:
+    return SavingView(
+        every=chosen.every, interval_s=chosen.interval_s, from_step=chosen.from_step, automatic=chosen.automatic, because=chosen.because,
+        overhead=chosen.overhead,
     )  # fmt: skip
 
 

@@ -12,15 +12,16 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
-_BODY: Final = struct.Struct("<IIqqqq24sqqddddqqq")
+_BODY: Final = struct.Struct("<IIqqqq24sqqddddqqqqd")
 _SEQUENCE: Final = struct.Struct("<Q")
 _BACK: Final = _SEQUENCE.size + _BODY.size
 BEAT_BYTES: Final = _BACK + _SEQUENCE.size
-BEAT_VERSION: Final = 1
+BEAT_VERSION: Final = 2
 
 GUARDED: Final = 1  # Flag: the worker has our trainer inside, so its checkpoints survive a kill at any moment.
 STOPPING: Final = 2  # Flag: the worker was asked to stop, and will leave at the next step boundary.
 RESTORED: Final = 4  # Flag: the worker is through its restore and has entered its loop.
+FOLLOWS: Final = 8  # Flag: how often the worker saves is for control to say, and it hears it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +43,8 @@ class Beat:
     samples: int = 0  # Global position in the data: samples consumed, not prefetched.
     saved_step: int = -1  # The newest step whose shard of this rank is durable.
     restored_step: int = -1
+    save_every: int = -1  # In steps; 0: only when asked. -1: nothing is saved.
+    stall_s: float = float("nan")  # What a save costs training: the mean of the last few.
 
 
 def pack_beat(buffer: memoryview, seq: int, beat: Beat) -> None:
@@ -49,7 +52,7 @@ def pack_beat(buffer: memoryview, seq: int, beat: Beat) -> None:
     pack_fields(
         buffer, seq, beat.flags, beat.generation, beat.step, beat.steps_total, beat.step_started,
         beat.phase.encode()[:24], beat.phase_since_ns, beat.at_ns, beat.loss, beat.grad_norm, beat.data_wait_s, beat.save_s,
-        beat.samples, beat.saved_step, beat.restored_step,
+        beat.samples, beat.saved_step, beat.restored_step, beat.save_every, beat.stall_s,
     )  # fmt: skip
 
 
@@ -66,11 +69,12 @@ def read_beat(record: bytes) -> Beat | None:
     if seq == 0 or seq != seq_back:
         return None
     (version, flags, generation, step, steps_total, step_started, phase, phase_since_ns, at_ns,
-     loss, grad_norm, data_wait_s, save_s, samples, saved_step, restored_step) = _BODY.unpack_from(record, _SEQUENCE.size)  # fmt: skip
+     loss, grad_norm, data_wait_s, save_s, samples, saved_step, restored_step, save_every, stall_s) = _BODY.unpack_from(record, _SEQUENCE.size)  # fmt: skip
     if version != BEAT_VERSION:
         return None
     return Beat(
         flags=flags, generation=generation, step=step, steps_total=steps_total, step_started=step_started,
         phase=phase.rstrip(b"\0").decode(errors="replace"), phase_since_ns=phase_since_ns, at_ns=at_ns, loss=loss, grad_norm=grad_norm,
         data_wait_s=data_wait_s, save_s=save_s, samples=samples, saved_step=saved_step, restored_step=restored_step,
+        save_every=save_every, stall_s=stall_s,
     )  # fmt: skip

@@ -50,6 +50,8 @@ class StartGang:
     restarts: int
     restore: str = ""  # Name of the checkpoint every rank restores; empty for none.
     sources: dict[str, str] = field(default_factory=dict)  # Rank to the peer that has its part in memory, where this node has not.
+    save_every: int | None = None  # Steps from one save to the next, alike on all ranks; None: nothing was chosen yet.
+    save_asked: bool = False  # Whatever the script says.
     env: dict[str, str] = field(default_factory=dict)
 
 

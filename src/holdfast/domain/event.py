@@ -88,6 +88,25 @@ class CheckpointSaved:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalChosen:
+    """How often to save was thought about anew, and the answer or what it rests on is another."""
+
+    at: float
+    generation: int
+    every: int  # Steps.
+    from_step: int  # All ranks save by it from this step on.
+    automatic: bool  # False: the script or `--checkpoint-every` gave the number, and this says what it costs.
+    because: str
+    interval_s: float
+    overhead: float  # Share of the time lost to saving and to work done again, expected.
+    goodput: float  # Share of the time left for new work, expected.
+    cheapest: int  # Steps: what would cost least.
+    step_s: float
+    failures: int  # What it rests on: so many seen,
+    stall_s: float | None = None  # and so much for a save. None: not measured yet.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EffectDone:
     at: float
     effect: str
@@ -138,6 +157,7 @@ Event = (
     | GangRestored
     | ProgressSeen
     | CheckpointSaved
+    | IntervalChosen
     | EffectDone
     | EffectFailed
     | StopAsked
@@ -153,6 +173,7 @@ EVENTS: tuple[type[Event], ...] = (
     GangRestored,
     ProgressSeen,
     CheckpointSaved,
+    IntervalChosen,
     EffectDone,
     EffectFailed,
     StopAsked,

@@ -44,6 +44,14 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SaveEvery:
+    """How often to save, as `--checkpoint-every` said. Neither of the two: as is best, whatever the script says."""
+
+    steps: int | None = None  # 0: only when asked, at a stop and at the end.
+    seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     job: str
     run: str = ""  # New with every `holdfast run`: tells a control that was killed from a job that is run again.
@@ -60,6 +68,7 @@ class JobSpec:
     preimport: tuple[str, ...] = ()
     remote: str = ""  # Where checkpoints are kept a second time: an address without credentials, for this job alone.
     generations_before: int = 0  # What the remote store has is of generations up to this one: a new one must be newer, also where the journal is gone.
+    save_every: SaveEvery | None = None  # None: as the script says, and as is best where it says nothing.
     env: dict[str, str] = field(default_factory=dict)
     policy: Policy = Policy()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from holdfast.domain.event import StopAsked
+from holdfast.domain.event import IntervalChosen, StopAsked
 from holdfast.domain.goodput import Ledger
 from holdfast.domain.incident import Incident
 from holdfast.domain.job import JobPhase, JobSpec, Outcome
@@ -97,6 +97,7 @@ class State:
     step: int = -1  # The step every rank of the current gang has finished.
     step_best: int = -1  # The furthest the job ever was: up to here, work is done again.
     saved_step: int = -1
+    interval: IntervalChosen | None = None  # How often is saved, and why.
     distrusted: tuple[str, ...] = ()
     stop: StopAsked | None = None
     outcome: Outcome | None = None

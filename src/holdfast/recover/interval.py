@@ -19,6 +19,7 @@ LONGEST_S = 1800.0  # However rare failures seem: at 1 s a save this costs 0.06 
 SAVING_MAX = 0.01  # Unless saves are so dear that this bound alone would cost more than this share.
 UNMEASURED_S = 60.0  # The first save comes soon, so that there is a measurement to decide with.
 WORTH_CHANGING = 0.05  # A new interval must cost this much less, or every new failure would be told to all ranks.
+SLACK = 1.25  # And what is in use may be so far beyond a bound, which moves with every measurement of a step.
 
 YEAR_S = 365.25 * 86400.0
 SELDOM_PER_S = 1.0 / (1000.0 * YEAR_S)  # As good as never: a rate below this is taken as this, so that its inverse is a number.
@@ -83,7 +84,7 @@ def decide(measured: Measured, *, before: int | None = None, given: int | None =
     because = f"{_why_at_all(measured, rate)}{_why_cheapest(cheapest, free_s, measured, shortest, longest)}"
     if given is not None:
         every, because = given, because + _why_given(given, measured, shortest, cost(given), cost(cheapest))
-    elif before is not None and before != cheapest and shortest <= before <= longest and cost(cheapest) >= (1.0 - WORTH_CHANGING) * cost(before):
+    elif before not in (None, cheapest) and shortest / SLACK <= before <= longest * SLACK and cost(cheapest) >= (1.0 - WORTH_CHANGING) * cost(before):
         every, because = before, f"{because}; {_steps(before)} stay, since a change would spare less than {_percent(WORTH_CHANGING)} of the cost"
     return Interval(
         every=every,

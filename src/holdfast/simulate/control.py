@@ -12,7 +12,19 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.core import Core
 from holdfast.domain.effect import CONTROL, Effect, EndJob, FindCheckpoint
-from holdfast.domain.event import CheckpointSaved, EffectDone, Event, GangRestored, JobResumed, JobSubmitted, NodeHeard, NodeSilent, ProgressSeen, Ticked
+from holdfast.domain.event import (
+    CheckpointSaved,
+    EffectDone,
+    Event,
+    GangRestored,
+    IntervalChosen,
+    JobResumed,
+    JobSubmitted,
+    NodeHeard,
+    NodeSilent,
+    ProgressSeen,
+    Ticked,
+)
 from holdfast.domain.state import NodeState, State
 from holdfast.simulate.link import Link
 from holdfast.wire.codec import decode_effect, decode_event, encode
@@ -241,6 +253,8 @@ class VirtualControl:
         events: list[Event] = []
         if not restored:
             events.append(GangRestored(at=now, generation=generation, step=attempt.step_started, restore_s=0.05))
+        if stepped and step % 7 == 0:
+            events.append(_chosen(now, generation, step))
         if stepped and (not ready or (catches_up and not caught_up) or now - self._told_at >= 10.0):
             self._told_at = now
             events.append(ProgressSeen(at=now, generation=generation, step=step, save_s=attempt.save_s))
@@ -251,3 +265,11 @@ class VirtualControl:
         self._seen = (generation, True, ready, caught_up)
         for event in events:
             self.accept(event)
+
+
+def _chosen(at: float, generation: int, step: int) -> IntervalChosen:
+    every = 1 + step % 5
+    return IntervalChosen(
+        at=at, generation=generation, every=every, from_step=step + 2, automatic=step % 3 != 0, because="it is time", interval_s=float(every), overhead=0.01,
+        goodput=0.9, cheapest=every, step_s=1.0, failures=0,
+    )  # fmt: skip

@@ -2,7 +2,7 @@
 
 Safety, all the time    every invariant of `core.check()`; no rank is started on a node where an older generation still lives, nor of a generation older than
                         one that was started there; processes are started once for each effect; all ranks of a generation restore the same
-                        checkpoint and meet at the same store; what is acknowledged is written down.
+                        checkpoint, meet at the same store and save equally often; what is acknowledged is written down.
 At the end              the journal, read again, gives the state that was live; "finished" means that every rank of one generation ran to its end;
                         nothing runs but what cannot be killed.
 Liveness                once nothing goes wrong any more, the job ends within bounded time, with an outcome that its faults allow.
@@ -56,6 +56,7 @@ class World:
     training: Training = field(init=False)
     faults: Faults = field(init=False)
     written: set[tuple[str, int]] = field(default_factory=set)
+    save_every: dict[int, int | None] = field(default_factory=dict)  # Generation to what its first node was told.
     trace: int = 0
     lines: list[str] | None = None  # The whole story, if somebody wants to read it.
     _ports: int = 20000
@@ -87,6 +88,8 @@ class World:
             raise Broken(f"generation {effect.generation} starts on {node.name} while ranks of {sorted(set(older))} live there")
         if any(worker.rank in effect.ranks for worker in node.workers.values()):
             raise Broken(f"ranks {effect.ranks} of generation {effect.generation} start on {node.name}, where some of them run already")
+        if self.save_every.setdefault(effect.generation, effect.save_every) != effect.save_every:
+            raise Broken(f"generation {effect.generation} saves every {effect.save_every} steps on {node.name} and not so elsewhere")
         if node.disk.newest > effect.generation:
             raise Broken(f"generation {effect.generation} starts on {node.name} after generation {node.disk.newest} was started there")
         node.disk.newest = effect.generation

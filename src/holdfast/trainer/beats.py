@@ -18,7 +18,7 @@ class Beats:
 
     __slots__ = (
         "_phase_bytes", "_seq", "_view", "data_wait_s", "flags", "generation", "grad_norm", "loss", "phase", "phase_since_ns",
-        "restored_step", "samples", "save_s", "saved_step", "step", "step_started", "steps_total",
+        "restored_step", "samples", "save_every", "save_s", "saved_step", "stall_s", "step", "step_started", "steps_total",
     )  # fmt: skip
 
     def __init__(self, view: memoryview | None, *, generation: int = 0) -> None:
@@ -29,6 +29,7 @@ class Beats:
         self.loss = self.grad_norm = float("nan")
         self.data_wait_s = self.save_s = 0.0
         self.samples, self.saved_step, self.restored_step = 0, -1, -1
+        self.save_every, self.stall_s = -1, float("nan")
 
     def beat(self) -> None:
         view = self._view
@@ -38,6 +39,7 @@ class Beats:
         pack_fields(
             view, seq, self.flags, self.generation, self.step, self.steps_total, self.step_started, self._phase_bytes, self.phase_since_ns,
             monotonic_ns(), self.loss, self.grad_norm, self.data_wait_s, self.save_s, self.samples, self.saved_step, self.restored_step,
+            self.save_every, self.stall_s,
         )  # fmt: skip
 
     def enter(self, phase: str) -> None:

@@ -20,16 +20,19 @@ from holdfast.checkpoint.layout import parse_directory_name
 from holdfast.checkpoint.pieces import check
 from holdfast.checkpoint.read import Restored, recall, restore
 from holdfast.checkpoint.remove import RULES, Retention, sweep_torn
-from holdfast.domain.beat import GUARDED
+from holdfast.domain.beat import FOLLOWS, GUARDED
 from holdfast.errors import UserError
 from holdfast.trainer.beats import Beats, open_beats
 from holdfast.trainer.buckets import settle
+from holdfast.trainer.every import open_record
 from holdfast.trainer.place import Place, place_here, process_group
 from holdfast.trainer.run import Run
 from holdfast.trainer.saves import SavePlan, Saves
 from holdfast.trainer.say import Say
 from holdfast.trainer.snapshots import Snapshots
 from holdfast.trainer.stop import Stop
+
+SAVE_EVERY = 100  # Steps, as long as nobody has said or measured anything.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,10 +43,11 @@ class _Beginning:
     restore: str
 
 
-def guard(*, save_every: int = 100, checkpoints: str | PathLike[str] | None = None, keep: int | Mapping[str, Any] = 3, **pieces: Any) -> Run:
+def guard(*, save_every: int | None = None, checkpoints: str | PathLike[str] | None = None, keep: int | Mapping[str, Any] = 3, **pieces: Any) -> Run:
     """Restore `pieces` and return the run that keeps them safe.
 
     Every keyword besides the three named is a piece of state. `save_every` counts optimizer steps; 0 saves only at a stop, at the end and when asked.
+    Left out, Holdfast finds out how often is best, and says why; without Holdfast around it, it is 100.
     `keep` is how many of the newest checkpoints stay, two at least; or rules of which any may want one to stay: `{"last": 3, "every": 1000, "best": 2,
     "metric": "loss", "older_s": 7200}` (`"-accuracy"`: the highest).
     Raises UserError for a piece that cannot be saved, CheckpointMismatch when the checkpoint is of another shape, and CheckpointCorrupt when it is
@@ -63,24 +67,45 @@ def guard(*, save_every: int = 100, checkpoints: str | PathLike[str] | None = No
     if stop is not None:
         stop.install()
     saved_step = restored.step if restored else -1
-    plan = _plan(place, directory, beginning, save_every, retention, restored) if directory and beginning else None
-    saves = Saves(plan, pieces, say, saved_step=saved_step, snapshots=snapshots)
+    plan = _plan(place, directory, beginning, _every(place, save_every), retention, restored) if directory and beginning else None
+    record = _record(place, say) if plan and (save_every is None or place.save_asked) else None
+    saves = Saves(plan, pieces, say, saved_step=saved_step, snapshots=snapshots, record=record)
+    if plan is not None:
+        beats.save_every = plan.every
+        beats.flags |= FOLLOWS if record is not None else 0
     return Run(beats=beats, saves=saves, stop=stop, say=say, pieces=pieces, restored=restored, world_size=place.world_size)
 
 
-def _retention(save_every: int, keep: int | Mapping[str, Any]) -> Retention:
+def _every(place: Place, given: int | None) -> int:
+    """What the command line said, or else the script, or else control."""
+    if given is not None and not place.save_asked:
+        return given
+    return SAVE_EVERY if place.save_every is None else place.save_every
+
+
+def _record(place: Place, say: Say) -> memoryview | None:
+    if place.interval is None:
+        return None
+    try:
+        return open_record(place.interval)
+    except (OSError, ValueError) as error:
+        say.line(f"how often to save will not change: {place.interval} cannot be mapped: {error}")
+        return None
+
+
+def _retention(save_every: int | None, keep: int | Mapping[str, Any]) -> Retention:
     rules = {"last": keep} if isinstance(keep, int) else dict(keep)
     unknown = sorted(rules.keys() - RULES)
     if unknown:
         raise UserError(f"guard(keep={keep!r}): there is no rule {unknown[0]!r}; the rules are {', '.join(sorted(RULES))}.")
     try:
-        sound = save_every >= 0 and rules.get("last", 1) >= 1 and all(rules.get(rule, 0) >= 0 for rule in ("every", "best", "older_s"))
+        sound = (save_every is None or save_every >= 0) and rules.get("last", 1) >= 1 and all(rules.get(rule, 0) >= 0 for rule in ("every", "best", "older_s"))
         sound = sound and isinstance(rules.get("metric", ""), str)
     except TypeError:
         sound = False
     if not sound:
         raise UserError(
-            f"guard(save_every={save_every}, keep={keep!r}): expected save_every of 0 or more steps, at least 1 checkpoint to keep, "
+            f"guard(save_every={save_every}, keep={keep!r}): expected save_every of 0 or more steps or None, at least 1 checkpoint to keep, "
             "no rule below 0, and the metric as a name."
         )
     return Retention(**rules)
@@ -193,9 +218,9 @@ def _sweep(directory: Path, beginning: _Beginning, restored: Restored, say: Say)
         say.line(f"torn checkpoints in {directory} could not be removed, and stay where they are: {error}")
 
 
-def _plan(place: Place, directory: Path, beginning: _Beginning, save_every: int, retention: Retention, restored: Restored | None) -> SavePlan:
+def _plan(place: Place, directory: Path, beginning: _Beginning, every: int, retention: Retention, restored: Restored | None) -> SavePlan:
     line = (restored.generation, restored.step) if restored else None
     return SavePlan(
-        checkpoints=directory, every=save_every, generation=beginning.generation, rank=place.rank, world_size=place.world_size,
+        checkpoints=directory, every=every, generation=beginning.generation, rank=place.rank, world_size=place.world_size,
         retention=replace(retention, restored=line), keep_shared=place.local_rank == 0,
     )  # fmt: skip

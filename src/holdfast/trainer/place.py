@@ -24,6 +24,9 @@ class Place:
     beats: Path | None = None
     checkpoints: Path | None = None
     snapshots: Path | None = None  # Where an agent looks for state to make durable.
+    interval: Path | None = None  # Where an agent says how often to save.
+    save_every: int | None = None  # What control has chosen for this generation, in steps; None: nothing yet.
+    save_asked: bool = False  # Whatever the script says.
     restore: str | None = None  # Empty: start fresh. None: nobody chose, take the newest complete one.
 
     @property
@@ -45,7 +48,7 @@ def process_group() -> Any:
 
 
 def _from_environment(environment: Mapping[str, str]) -> Place:
-    beats, checkpoints, snapshots = (environment.get(f"HOLDFAST_{name}") for name in ("BEATS", "CHECKPOINTS", "SNAPSHOTS"))
+    beats, checkpoints, snapshots, interval = (environment.get(f"HOLDFAST_{name}") for name in ("BEATS", "CHECKPOINTS", "SNAPSHOTS", "INTERVAL"))
     return Place(
         rank=_whole(environment, "RANK", 0),
         world_size=_whole(environment, "WORLD_SIZE", 1),
@@ -55,6 +58,9 @@ def _from_environment(environment: Mapping[str, str]) -> Place:
         beats=Path(beats) if beats else None,
         checkpoints=Path(checkpoints) if checkpoints else None,
         snapshots=Path(snapshots) if snapshots else None,
+        interval=Path(interval) if interval else None,
+        save_every=_whole(environment, "HOLDFAST_SAVE_EVERY", 0) if environment.get("HOLDFAST_SAVE_EVERY") else None,
+        save_asked=environment.get("HOLDFAST_SAVE_ASKED") == "1",
         restore=environment.get("HOLDFAST_RESTORE"),
     )
 

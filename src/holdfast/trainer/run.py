@@ -155,7 +155,7 @@ class Run:
         beats, numbers = self._beats, self._numbers
         numbers.collect()
         self._saves.look()
-        beats.saved_step = self._saves.saved_step
+        beats.saved_step, beats.save_every = self._saves.saved_step, self._saves.every
         beats.step = self.step
         beats.loss = numbers.arrived.get("loss", beats.loss)
         beats.grad_norm = numbers.arrived.get("grad_norm", beats.grad_norm)
@@ -179,5 +179,8 @@ class Run:
         with self.phase("save"):
             progress = {"feed": self._feed.progress() if self._feed else None}
             self._saves.save(self.step, progress, self._numbers.arrived, last=last)
-            self._beats.saved_step = self._saves.saved_step
-            self._beats.save_s += perf_counter() - began
+            took_s = perf_counter() - began
+            if self._saves.taken_step == self.step and not last:
+                self._saves.took(took_s)
+            self._beats.saved_step, self._beats.stall_s = self._saves.saved_step, self._saves.stall_s
+            self._beats.save_s += took_s

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
+from math import isfinite, nan
 from pathlib import Path
 from time import time
 from typing import Any
@@ -14,15 +15,17 @@ from holdfast.checkpoint.disk import Disk
 from holdfast.checkpoint.pieces import Pieces
 from holdfast.checkpoint.remove import Retention
 from holdfast.checkpoint.write import save, sections_of
+from holdfast.trainer.every import Every
 from holdfast.trainer.say import Say
 from holdfast.trainer.snapshots import Snapshots
 
 SETTLE_S = 20.0  # A disk that needs longer for what is in memory is hung, and the process should leave: it has 30 s by default.
+_RECENT = 8  # Saves that say what a save costs.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavePlan:
-    """Where checkpoints go and how often. `every` 0 means: only when asked, at a graceful stop, and when the loop ends."""
+    """Where checkpoints go and how often at first. `every` 0 means: only when asked, at a graceful stop, and when the loop ends."""
 
     checkpoints: Path
     every: int
@@ -40,9 +43,14 @@ class Saves:
     is waited for.
     """
 
-    def __init__(self, plan: SavePlan | None, pieces: Pieces, say: Say, *, saved_step: int, snapshots: Snapshots | None = None) -> None:
+    def __init__(
+        self, plan: SavePlan | None, pieces: Pieces, say: Say, *, saved_step: int, snapshots: Snapshots | None = None, record: memoryview | None = None
+    ) -> None:  # fmt: skip
         self._plan, self._pieces, self._say, self._snapshots = plan, pieces, say, snapshots
-        self.saved_step = self._taken_step = saved_step
+        self._every = Every(plan.every, record, generation=plan.generation) if plan else Every(0)
+        self._stalls: deque[float] = deque(maxlen=_RECENT)
+        self._taken = 0
+        self.saved_step = self.taken_step = saved_step
         self.asked = False
         self._failing = False
         self._told_failed = -1
@@ -56,16 +64,45 @@ class Saves:
             snapshots.prepare(sections_of(shard, self._pieces, {}, keep_shared=plan.keep_shared))
 
     def due(self, step: int) -> bool:
-        if self._plan is None or step == self._taken_step:
+        if self._plan is None:
             return False
-        return self.asked or (self._plan.every > 0 and step % self._plan.every == 0)
+        every = self._every.at(step)
+        if self._every.late:
+            self._give_up(self._plan, self._every.late)
+        return step != self.taken_step and (self.asked or (every > 0 and step % every == 0))
+
+    def _give_up(self, plan: SavePlan, steps: tuple[int, ...]) -> None:
+        """What only some ranks have saved will never be complete. As long as nobody says so their memory waits for the others."""
+        self._every.late = ()
+        for step in steps:
+            try:
+                mark_failed(Disk(), plan.checkpoints, Shard(step=step, generation=plan.generation, world_size=plan.world_size, rank=plan.rank))
+            except OSError as error:
+                self._say.once("give up", f"step {step} will never be complete, and that could not be said in {plan.checkpoints}: {error}")
+
+    @property
+    def every(self) -> int:
+        """Steps from one save to the next; -1 when nothing is saved."""
+        return self._every.steps if self._plan is not None else -1
+
+    def took(self, seconds: float) -> None:
+        """A save held training up for so long."""
+        self._taken += 1
+        if self._taken == 2:
+            self._stalls.clear()  # The first of a process may have had to find its memory.
+        self._stalls.append(seconds)
+
+    @property
+    def stall_s(self) -> float:
+        """What a save costs training, by the last few; not a number before the first."""
+        return sum(self._stalls) / len(self._stalls) if self._stalls else nan
 
     def wanted_at_end(self, step: int) -> bool:
         return self._plan is not None and step != max(self.saved_step, 0)
 
     def look(self) -> None:
         """Take note of what the agent has made durable, or could not."""
-        if self._snapshots is None or self._taken_step == self.saved_step:
+        if self._snapshots is None or self.taken_step == self.saved_step:
             return
         assert self._plan is not None, "nothing is taken without a plan"
         if self._snapshots.durable > self.saved_step:
@@ -92,7 +129,7 @@ class Saves:
         except Exception as error:  # Whatever it was, the run is worth more than the checkpoint.
             self._tell_failed(step, plan.checkpoints, error)
             return
-        self._taken_step = step
+        self.taken_step = step
         self._tell_durable(step)
 
     def _take(self, snapshots: Snapshots, plan: SavePlan, shard: Shard, progress: Mapping[str, Any]) -> None:
@@ -105,7 +142,7 @@ class Saves:
             self.save(shard.step, progress, shard.numbers, last=True)
             return
         if taken:
-            self._taken_step = shard.step
+            self.taken_step = shard.step
         else:
             self.skipped += 1
             if plan.world_size > 1:

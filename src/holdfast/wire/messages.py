@@ -63,6 +63,9 @@ class Reading(Message, frozen=True, kw_only=True):
     data_wait_s: float = 0.0
     save_s: float = 0.0
     saved_step: int = -1
+    save_every: int = -1  # In steps; -1: nothing is saved.
+    stall_s: float | None = None  # What a save costs training; None: not measured yet.
+    follows: bool = False  # How often it saves is for control to say.
     guarded: bool = False
     restored: bool = False
     cpu_share: float = 0.0
@@ -83,6 +86,7 @@ class Readings(Message, frozen=True, kw_only=True):
     node: str
     ranks: tuple[Reading, ...] = ()
     held: tuple[Held, ...] = ()  # What could be restored from its memory.
+    durable_s: float = 0.0  # How long a snapshot takes to be durable, on its slowest rank.
     uploading: Uploading | None = None  # From the agent of rank 0, if there is a remote store.
     cpu_s: float = 0.0  # What the agent itself has used: watching must cost little.
 
@@ -119,6 +123,14 @@ class Hold(Message, frozen=True, kw_only=True):
     """Hold copies of the state of these ranks, and of no others: rank to the peer that has it."""
 
     of: dict[str, str]
+
+
+class Interval(Message, frozen=True, kw_only=True):
+    """From this step on the ranks of the generation save every so many steps. Latest wins."""
+
+    generation: int
+    from_step: int
+    every: int
 
 
 class Fetch(Message, frozen=True, kw_only=True):
@@ -182,6 +194,17 @@ class IncidentView(Message, frozen=True, kw_only=True):
     seconds: float
 
 
+class SavingView(Message, frozen=True, kw_only=True):
+    """How often is saved, and why."""
+
+    every: int
+    interval_s: float
+    from_step: int
+    automatic: bool
+    because: str
+    overhead: float
+
+
 class View(Message, frozen=True, kw_only=True):
     """All a live view needs, several times a second."""
 
@@ -199,6 +222,7 @@ class View(Message, frozen=True, kw_only=True):
     loss: float | None = None
     saved_step: int = -1
     held_step: int = -1  # The newest step that is whole in memory.
+    saving: SavingView | None = None
     uploading: Uploading | None = None
     notes: tuple[str, ...] = ()  # What control has to say, each once.
     goodput: float = 0.0
@@ -210,5 +234,5 @@ class View(Message, frozen=True, kw_only=True):
 
 
 AnyMessage = (
-    Hello | Told | Ack | Do | Readings | Output | Follow | Leave | Watch | StopJob | View | Whole | Hold | Fetch | Sending | Part | Refused
+    Hello | Told | Ack | Do | Readings | Output | Follow | Leave | Watch | StopJob | View | Whole | Hold | Interval | Fetch | Sending | Part | Refused
 )  # fmt: skip

@@ -1,0 +1,72 @@
+"""Making snapshots durable: how long it takes, and what becomes of one that the other ranks never save."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from agent.test_copies import seal
+
+from holdfast.agent.persist import Persist
+from holdfast.checkpoint.commit import Shard, mark_failed
+from holdfast.checkpoint.disk import Disk
+from holdfast.checkpoint.layout import directory_name
+from holdfast.checkpoint.remove import sweep_failed
+from holdfast.checkpoint.snapshot import Word, peek
+
+pytestmark = pytest.mark.unprivileged
+OTHER = 1  # The rank that does not save.
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Persist:
+    """Of a node whose rank has saved steps 10 and 20, and made them durable, while another rank has saved neither."""
+    memory, checkpoints = tmp_path / "memory", tmp_path / "checkpoints"
+    memory.mkdir()
+    checkpoints.mkdir()
+    persist = Persist(memory, checkpoints)
+    for which, step in enumerate((10, 20)):
+        seal(memory, checkpoints, rank=0, step=step, world_size=2, which=which)
+    asyncio.run(persist.settle(within_s=30.0))
+    assert persist.durable_s > 0.0
+    return persist
+
+
+def give_up(tmp_path: Path, step: int) -> None:
+    mark_failed(Disk(), tmp_path / "checkpoints", Shard(step=step, generation=1, world_size=2, rank=OTHER))
+
+
+def free(tmp_path: Path, persist: Persist) -> list[bool]:
+    """Whether step 10 and step 20 may be written over."""
+    persist._free_what_may_go()
+    heads = [peek(tmp_path / "memory" / f"snapshot-0-{which}") for which in (0, 1)]
+    return [head is not None and head.said(Word.DURABLE) and head.said(Word.FREE) for head in heads]
+
+
+def test_memory_waits_for_the_other_ranks_until_one_says_that_it_will_not_save(tmp_path: Path, kept: Persist) -> None:
+    assert free(tmp_path, kept) == [False, False]
+    give_up(tmp_path, 20)
+    assert free(tmp_path, kept) == [False, True]
+    give_up(tmp_path, 10)
+    assert free(tmp_path, kept) == [True, True]
+
+
+def test_what_was_given_up_and_swept_before_anybody_looked_is_free_too(tmp_path: Path, kept: Persist) -> None:
+    give_up(tmp_path, 10)
+    sweep_failed(Disk(), tmp_path / "checkpoints", generation=1, before_step=20, world_size=2)
+    assert not (tmp_path / "checkpoints" / directory_name(10, 1)).exists()
+    assert free(tmp_path, kept) == [True, False]
+
+
+def test_what_every_rank_has_in_memory_stays_although_a_disk_could_not_take_it(tmp_path: Path, kept: Persist) -> None:
+    kept.whole((1, 20), (-1, -1), 0)
+    give_up(tmp_path, 20)
+    assert free(tmp_path, kept) == [False, False]
+
+
+def test_a_disk_that_is_gone_frees_nothing(tmp_path: Path, kept: Persist) -> None:
+    (tmp_path / "checkpoints").rename(tmp_path / "aside")
+    assert free(tmp_path, kept) == [False, False]
+    (tmp_path / "checkpoints").write_text("no directory any more")
+    assert free(tmp_path, kept) == [False, False]
