@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from holdfast.diagnose.first_cause import diagnose
-from holdfast.domain.diagnosis import Diagnosis
+from holdfast.domain.diagnosis import Cause, Diagnosis
 from holdfast.domain.effect import CONTROL, CaptureStacks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
 from holdfast.domain.event import (
     CheckpointSaved,
@@ -116,6 +116,9 @@ class Core:
         if isinstance(event, JobResumed):
             # Nothing of the earlier run is alive, and its nodes report anew. What was learned stays.
             self._give_up_incident("the run ended before it was resolved")
+            if state.outcome is Outcome.PERMANENT:
+                # Whoever runs it again has changed something; it may have been that, and not the checkpoints.
+                state.distrusted, state.poisoned = tuple(name for name in state.distrusted if name not in state.poisoned), ()
             state.nodes, state.pending, state.deadlines, state.attempts = {}, {}, {}, []
             state.gang, state.store, state.outcome, state.stop, state.code, state.step = None, None, None, None, 0, -1
         state.spec = event.spec
@@ -208,7 +211,36 @@ class Core:
         if state.ledger.open_bucket not in (Bucket.START, Bucket.REPLACE):
             state.ledger.enter(Bucket.RENDEZVOUS, state.at)
         self._ask_store(state.generation, chosen[0])
+        self._find_checkpoint()
+
+    def _find_checkpoint(self) -> None:
+        state = self.state
         self._emit(FindCheckpoint(id=self._id(), generation=state.generation, because="every rank must restore the same one", distrusted=state.distrusted))
+
+    def _checkpoint_found(self, gang: Gang, found: EffectDone) -> None:
+        """After a poisoned checkpoint only an older one will do: what is no older was saved by the gang that restored it, and holds the same NaN."""
+        state = self.state
+        last = state.attempts[-1] if state.attempts else None
+        if found.checkpoint and last is not None and last.cause == Cause.POISONED_CHECKPOINT and found.checkpoint_step >= last.step:
+            state.distrusted = (*state.distrusted, found.checkpoint)
+            incident = self._open_incident()
+            if incident is not None:
+                self._keep(incident.tell(state.at, f"{found.checkpoint} is passed over: it is no older than what gave a loss that is not finite"))
+            self._find_checkpoint()
+        elif not found.checkpoint and state.poisoned:
+            self._nothing_to_go_back_to()
+        else:
+            gang.restore, gang.restore_step, gang.sources = found.checkpoint, found.checkpoint_step, found.sources
+            self._start_if_ready()
+
+    def _nothing_to_go_back_to(self) -> None:
+        """Starting from scratch would throw away all that was trained, most likely to come to the same place again."""
+        names = ", ".join(self.state.poisoned)
+        because = (
+            f"no checkpoint is left to go back to: {names} gave a loss that is not finite as soon as restored. The data or the code at that step is a likelier "
+            "cause than a checkpoint, and nothing is started from scratch: mend it and resume, or run it under another name"
+        )
+        self._end(Outcome.PERMANENT, PERMANENT_CODE, because)
 
     def _choose_nodes(self, kept: tuple[str, ...], count: int) -> tuple[str, ...] | None:
         """Ready nodes keep their place; the places of the others go to spares, in the order of their names."""
@@ -373,7 +405,8 @@ class Core:
     def _finding_made(self, event: FindingMade) -> None:
         gang = self.state.gang
         if gang is not None and event.generation == gang.generation:
-            self._trouble(event.finding, began_at=event.finding.since, examine=True)
+            # What a rank does is seen in its stack; what is wrong with its numbers is not.
+            self._trouble(event.finding, began_at=event.finding.since, examine=event.finding.kind != "poisoned_checkpoint")
 
     def _trouble(self, finding: Finding, *, began_at: float, examine: bool = False, exit: Exit | None = None) -> None:
         """Something is wrong with the gang. Open an incident or add to the open one; examine first if asked, else stop at once."""
@@ -454,7 +487,8 @@ class Core:
             self._stopped_as_asked(state.stop, gang)
             return
         assert incident is not None
-        if len(gang.finished) == self._spec.world_size:
+        poisoned = any(finding.kind == "poisoned_checkpoint" for finding in incident.findings[incident.findings_judged :])
+        if len(gang.finished) == self._spec.world_size and not poisoned:  # What ran to its end on NaN has nothing to show for it.
             self._finish("every rank ran to its end before it had to stop")
             return
         state.ledger.enter(Bucket.DIAGNOSE, state.at)
@@ -513,6 +547,7 @@ class Core:
         self._keep(incident.move(IncidentPhase.ACTING, at=state.at, because=f"{plan.rung.name.lower()}: {plan.because}"))
         if plan.distrust:
             state.distrusted = (*state.distrusted, plan.distrust)
+            state.poisoned = (*state.poisoned, plan.distrust) if diagnosis.cause is Cause.POISONED_CHECKPOINT else state.poisoned
         self._enter(JobPhase.WAITING, plan.because)
         state.ledger.enter(Bucket.WAIT if plan.wait_s else Bucket.REPLACE if plan.rung is Rung.REPLACE else Bucket.RENDEZVOUS, state.at)
         if plan.wait_s:
@@ -577,8 +612,7 @@ class Core:
                 state.store = Store(generation=pending.generation, node=pending.node, port=event.port, hosted=event.hosted)
                 self._start_if_ready()
             case "FindCheckpoint" if gang is not None and current:
-                gang.restore, gang.restore_step, gang.sources = event.checkpoint, event.checkpoint_step, event.sources
-                self._start_if_ready()
+                self._checkpoint_found(gang, event)
             case "StartGang" if gang is not None and current:
                 gang.started.add(pending.node)
                 if state.phase is JobPhase.STARTING and gang.started == set(gang.nodes):

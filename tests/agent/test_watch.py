@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import subprocess
@@ -15,6 +16,8 @@ from end_to_end.jobs import environment, eventually
 
 from holdfast.agent.watch import Watch
 from holdfast.domain.beat import BEAT_BYTES
+from holdfast.trainer.beats import open_beats
+from holdfast.wire.messages import Reading
 
 pytestmark = pytest.mark.unprivileged
 BEATING = """
@@ -48,6 +51,29 @@ def worker(watch: Watch) -> Iterator[subprocess.Popen[bytes]]:
 def step_of(watch: Watch) -> int:
     (reading,) = watch.read()
     return reading.step
+
+
+def reported(watch: Watch, **numbers: float) -> Reading:
+    """What is read of a worker that beats with these numbers."""
+    path = watch.beat_path(1, 0)
+    watch.add(0, 1, os.getpid())
+    beats = open_beats(path, generation=1)
+    for name, value in numbers.items():
+        setattr(beats, name, value)
+    beats.enter("step")
+    (reading,) = watch.read()
+    return reading
+
+
+def test_numbers_that_were_reported_and_are_not_finite_are_told_from_those_that_never_were(watch: Watch) -> None:
+    infinite = math.inf
+    assert reported(watch).not_finite == ()
+    assert reported(watch, loss=1.5, grad_norm=2.5).not_finite == ()
+    computed = math.copysign(infinite - infinite, -1.0)  # With the sign that arithmetic gives it; some compilers fold constants to the other one.
+    assert reported(watch, loss=computed, grad_norm=2.5).not_finite == ("loss",)
+    assert reported(watch, loss=1.5, grad_norm=infinite).not_finite == ("grad_norm",)
+    both = reported(watch, loss=-infinite, grad_norm=computed)
+    assert (both.not_finite, both.loss, both.grad_norm) == (("loss", "grad_norm"), None, None)
 
 
 def test_the_record_is_made_empty_and_for_its_owner_alone(watch: Watch) -> None:

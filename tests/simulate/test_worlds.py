@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.control.journal import Journal
 from holdfast.core import Core
+from holdfast.detect.poisoned import Poisoned
 from holdfast.domain.job import Outcome
 from holdfast.simulate.__main__ import main
 from holdfast.simulate.world import Broken, run
@@ -67,6 +68,38 @@ def test_a_core_that_forgets_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Core, "_stop_on", lambda *_, **__: None)
     with pytest.raises(AssertionError):
         list(map(run, range(50)))
+
+
+@pytest.mark.parametrize("severity", [0.0, 1.0])
+def test_poisoned_checkpoints_are_left_behind_within_bounds(severity: float) -> None:
+    """One, two or all of them turn to NaN: the promises at the end of each world say how it may end."""
+    for count in (1, 2, 100):
+        for seed in range(60):
+            _run(seed, poisoned=count, severity=severity)
+
+
+def test_a_quiet_world_with_one_poisoned_checkpoint_finishes_from_an_older_one_or_says_that_there_is_none() -> None:
+    reports = [run(seed, poisoned=1, severity=0.0) for seed in range(80)]
+    assert {report.outcome for report in reports} == {Outcome.FINISHED, Outcome.PERMANENT}
+    assert max(report.generations for report in reports if report.outcome == Outcome.FINISHED) == 3, "killed, NaN, and once more"
+    assert max(report.generations for report in reports) <= 5, "the same again when it is resumed"
+
+
+def test_the_story_of_a_seed_is_the_same_up_to_the_moment_its_checkpoints_turn_to_nan() -> None:
+    calm: list[str] = []
+    struck: list[str] = []
+    run(5, poisoned=0, lines=calm)
+    report = run(5, poisoned=1, lines=struck)
+    assert any("hold NaN" in what for what in report.faults)
+    turned = next(number for number, line in enumerate(struck) if "hold NaN" in line)
+    assert turned > 10
+    assert calm[:turned] == struck[:turned]
+
+
+def test_a_job_that_runs_on_with_nan_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Poisoned, "look", lambda *_, **__: None)
+    with pytest.raises(Broken, match="finished on NaN"):
+        [run(seed, poisoned=1, severity=0.0) for seed in range(20)]
 
 
 def test_a_broken_promise_is_an_assertion_that_names_it() -> None:

@@ -10,6 +10,7 @@ import contextlib
 import json
 import math
 import mmap
+import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -23,6 +24,7 @@ from holdfast.domain.interval import INTERVAL_BYTES, Told, pack_interval
 from holdfast.wire.messages import Reading
 
 LEARNED_EVERY_S = 10.0
+_NOT_REPORTED = struct.pack("<d", Beat().loss)  # What a beat holds until a number was reported: a NaN too.
 
 
 @dataclass(slots=True)
@@ -155,14 +157,24 @@ def _reading(worker: _Worker, now_ns: int) -> Reading:
     return Reading(
         rank=worker.rank, generation=worker.generation, pid=worker.pid, step=beat.step, steps_total=beat.steps_total, step_started=beat.step_started,
         phase=beat.phase, phase_s=(now_ns - beat.phase_since_ns) / 1e9, silent_s=(now_ns - beat.at_ns) / 1e9, loss=_finite(beat.loss),
-        grad_norm=_finite(beat.grad_norm), samples=beat.samples, data_wait_s=beat.data_wait_s, save_s=beat.save_s, saved_step=beat.saved_step,
-        guarded=bool(beat.flags & GUARDED), restored=bool(beat.flags & RESTORED), cpu_share=worker.cpu_share, memory_bytes=worker.memory_bytes,
-        save_every=beat.save_every, stall_s=_finite(beat.stall_s), follows=bool(beat.flags & FOLLOWS),
+        grad_norm=_finite(beat.grad_norm), not_finite=_not_finite(beat), samples=beat.samples, data_wait_s=beat.data_wait_s, save_s=beat.save_s,
+        saved_step=beat.saved_step, guarded=bool(beat.flags & GUARDED), restored=bool(beat.flags & RESTORED), cpu_share=worker.cpu_share,
+        memory_bytes=worker.memory_bytes, save_every=beat.save_every, stall_s=_finite(beat.stall_s), follows=bool(beat.flags & FOLLOWS),
     )  # fmt: skip
 
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def _not_finite(beat: Beat) -> tuple[str, ...]:
+    """The numbers that were reported and are not finite.
+
+    A reported NaN is told from none by its bits. What arithmetic makes on an x86 CPU has the sign set and what a GPU makes has another payload; a NaN that was
+    written down as such (`float("nan")`), and what is computed from it on a CPU, is taken for none.
+    """
+    numbers = {"loss": beat.loss, "grad_norm": beat.grad_norm}
+    return tuple(name for name, value in numbers.items() if not math.isfinite(value) and struct.pack("<d", value) != _NOT_REPORTED)
 
 
 def _on_the_calendar(finding: Finding, now: float) -> Finding:

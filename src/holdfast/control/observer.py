@@ -1,13 +1,14 @@
 """The observer: turns what agents say many times a second into the few events the core must know.
 
 Readings are not events: they are looked at here and dropped. What comes out is rare: every rank has entered its loop, every rank has finished a step, lost
-ground is made good, a checkpoint is complete, a node has fallen silent.
+ground is made good, a checkpoint is complete, a node has fallen silent, a restored checkpoint gives NaN at once.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from holdfast.detect.poisoned import Look, Poisoned
 from holdfast.detect.silent_node import Heard, SilentNode
 from holdfast.domain.event import CheckpointSaved, Event, FindingMade, GangRestored, NodeSilent, ProgressSeen
 from holdfast.domain.job import JobPhase
@@ -24,6 +25,7 @@ class Observer:
     heard: dict[str, Heard] = field(default_factory=dict)
     ranks: dict[int, Reading] = field(default_factory=dict)
     _silent: SilentNode = field(default_factory=SilentNode)
+    _poisoned: Poisoned = field(default_factory=Poisoned)
     _generation: int = -1
     _restored: bool = False
     _ready: bool = False
@@ -58,7 +60,7 @@ class Observer:
         return self._progress(state, now)
 
     def _begin(self, generation: int) -> None:
-        self._generation, self.ranks = generation, {}
+        self._generation, self.ranks, self._poisoned = generation, {}, Poisoned()
         self._restored = self._ready = self._caught_up = False
         self._told_step = -1
         self._restore_s, self._saved_step, self._rate, self.steps_per_s = 0.0, -1, (0.0, -1), None
@@ -67,8 +69,9 @@ class Observer:
         events: list[Event] = []
         ranks = self.ranks.values()
         self._restore_s = max([self._restore_s, *(rank.phase_s for rank in ranks if rank.phase == "restore")])
+        poison = self._look_for_poison(state, now)
         if not all(rank.restored for rank in ranks):
-            return events
+            return poison
         step, generation = min(rank.step for rank in ranks), self._generation
         save_s = max(rank.save_s for rank in ranks)
         self._measure_rate(step, now)
@@ -85,7 +88,14 @@ class Observer:
         if saved > self._saved_step and now - self._saved_told_at >= SAVED_EVERY_S:
             self._saved_step, self._saved_told_at = saved, now
             events.append(CheckpointSaved(at=now, generation=generation, step=saved))
-        return events
+        return [*events, *poison]
+
+    def _look_for_poison(self, state: State, now: float) -> list[Event]:
+        gang = state.gang
+        assert gang is not None
+        looks = {number: _look(rank) for number, rank in self.ranks.items()}
+        finding = self._poisoned.look(looks, gang.restore or "", gang.restore_step, up_at=gang.started_at, now=now)
+        return [FindingMade(at=now, generation=self._generation, finding=finding)] if finding is not None else []
 
     def _measure_rate(self, step: int, now: float) -> None:
         since, before = self._rate
@@ -109,3 +119,9 @@ class Observer:
         for finding in found:
             self.heard.pop(finding.node)
         return [NodeSilent(at=now, node=finding.node, since=finding.since, because=finding.because) for finding in found]
+
+
+def _look(rank: Reading) -> Look:
+    """Before it has entered its loop a rank has not said where it starts, and has finished nothing."""
+    finite = False if "loss" in rank.not_finite else None if rank.loss is None else True
+    return Look(step=rank.step, step_started=rank.step_started if rank.restored else rank.step, finite=finite)

@@ -98,7 +98,8 @@ class State:
     step_best: int = -1  # The furthest the job ever was: up to here, work is done again.
     saved_step: int = -1
     interval: IntervalChosen | None = None  # How often is saved, and why.
-    distrusted: tuple[str, ...] = ()
+    distrusted: tuple[str, ...] = ()  # Checkpoints not to restore again.
+    poisoned: tuple[str, ...] = ()  # Those of them that gave a loss that is not finite as soon as they were restored.
     stop: StopAsked | None = None
     outcome: Outcome | None = None
     code: int = 0

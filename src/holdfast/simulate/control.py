@@ -11,11 +11,13 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.core import Core
+from holdfast.detect.poisoned import Look, Poisoned
 from holdfast.domain.effect import CONTROL, Effect, EndJob, FindCheckpoint
 from holdfast.domain.event import (
     CheckpointSaved,
     EffectDone,
     Event,
+    FindingMade,
     GangRestored,
     IntervalChosen,
     JobResumed,
@@ -91,6 +93,7 @@ class VirtualControl:
     _seen: tuple[int, bool, bool, bool] = (-1, False, False, False)  # Generation; restored, ready, caught up: what was told of it.
     _told_at: float = 0.0
     _saved_step: int = -1
+    _poisoned: Poisoned = field(default_factory=Poisoned)
 
     # Living and dying.
 
@@ -100,7 +103,7 @@ class VirtualControl:
         world = self.world
         self.core, self.inbox, self.is_up, self.ended = self.journal.load(), Inbox(), True, False
         self.life += 1
-        self._tick_at, self._seen, self._saved_step = float("inf"), (-1, False, False, False), -1
+        self._tick_at, self._seen, self._saved_step, self._poisoned = float("inf"), (-1, False, False, False), -1, Poisoned()
         world.note("control", self.life)
         state = self.core.state
         if state.spec is None:
@@ -248,7 +251,7 @@ class VirtualControl:
         of, restored, ready, caught_up = self._seen
         if of != generation:
             restored = ready = caught_up = False
-            self._saved_step = -1
+            self._saved_step, self._poisoned = -1, Poisoned()
         catches_up, stepped = step >= state.step_best, step > attempt.step_started
         events: list[Event] = []
         if not restored:
@@ -262,6 +265,13 @@ class VirtualControl:
         if attempt.saved_step > self._saved_step:
             self._saved_step = attempt.saved_step
             events.append(CheckpointSaved(at=now, generation=generation, step=attempt.saved_step))
+        if stepped:
+            attempt.looks.add((self.life, step))
+        look = Look(step=step, step_started=attempt.step_started, finite=not attempt.not_finite if stepped else None)
+        assert gang is not None
+        finding = self._poisoned.look(dict.fromkeys(attempt.ranks, look), gang.restore or "", gang.restore_step, up_at=gang.started_at, now=now)
+        if finding is not None:
+            events.append(FindingMade(at=now, generation=generation, finding=finding))
         self._seen = (generation, True, ready, caught_up)
         for event in events:
             self.accept(event)

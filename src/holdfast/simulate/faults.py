@@ -60,7 +60,7 @@ class Faults:
         kind, known = self.dice.choice(_DEATHS)
         self._did(f"worker {worker.rank} dies: {kind}")
         step = self.world.training.attempts[worker.generation].step if self.world.training.guarded else -1
-        # Each of these is a fault of its own. A fault that repeats is what `poison_step` is for.
+        # Each of these is a fault of its own. A fault that repeats is what `failing_step` is for.
         fingerprint = f"fault-{len(self.done)}"
         because = f"rank {worker.rank} died: {kind}"
         exit = Exit(rank=worker.rank, pid=1, kind=kind, because=because, fingerprint=fingerprint, step=step, at_ns=self.world.now_ns(), **known)  # type: ignore[arg-type]
@@ -112,6 +112,15 @@ class Faults:
         if newest is not None:
             self._did(f"checkpoint {newest.name} turns bad")
             self.world.training.corrupt.add(newest.name)
+
+    def checkpoints_poisoned(self, count: int) -> None:
+        """The newest ones hold NaN, and a rank dies: so the next generation restores one of them."""
+        training = self.world.training
+        newest = sorted(training.saved, key=lambda one: one.step)[-count:]
+        if newest:
+            self._did(f"checkpoints {', '.join(one.name for one in newest)} hold NaN")
+            training.poisoned |= {one.name for one in newest}
+            self.worker_dies()
 
     def stop_asked(self, now: bool) -> None:
         control = self.world.control

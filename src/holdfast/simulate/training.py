@@ -48,6 +48,8 @@ class Attempt:
     broken: bool = False
     save_s: float = 0.0
     saved_step: int = -1
+    not_finite: bool = False  # It restored NaN: so is every loss, and all that it saves.
+    looks: set[tuple[int, int]] = field(default_factory=set)  # Control's life and the step, whenever control saw it after a step.
 
 
 @dataclass(slots=True)
@@ -57,10 +59,11 @@ class Training:
     step_s: float
     save_every: int
     guarded: bool  # Has our lines: it beats, and a stop is answered with its own code.
-    poison_step: int = -1  # A step that fails each time it is tried.
+    failing_step: int = -1  # A step that fails each time it is tried.
     attempts: dict[int, Attempt] = field(default_factory=dict)
     saved: list[Saved] = field(default_factory=list)
     corrupt: set[str] = field(default_factory=set)
+    poisoned: set[str] = field(default_factory=set)  # Checkpoints that hold NaN.
     completed: bool = False  # All ranks of one generation ran to the end.
 
     def newest(self, distrusted: tuple[str, ...]) -> Saved | None:
@@ -73,7 +76,9 @@ class Training:
         attempt = self.attempts.get(worker.generation)
         if attempt is None:
             step = next((one.step for one in self.saved if one.name == restore), 0)
-            attempt = Attempt(generation=worker.generation, restore=restore, step_started=step, store_port=store_port, step=step)
+            attempt = Attempt(
+                generation=worker.generation, restore=restore, step_started=step, store_port=store_port, step=step, not_finite=restore in self.poisoned
+            )  # fmt: skip
             self.attempts[worker.generation] = attempt
         assert attempt.restore == restore, f"generation {worker.generation} restores {attempt.restore!r} on one node and {restore!r} on another"
         assert attempt.store_port == store_port, f"generation {worker.generation} meets at two stores"
@@ -132,9 +137,9 @@ class Training:
         world = self.world
         if attempt.broken:
             return
-        if attempt.step + 1 == self.poison_step:
-            rank = self.poison_step % world.spec.world_size
-            self._exit(attempt.ranks[rank], attempt, ExitKind.EXCEPTION, code=1, exception="ValueError", message="bad sample", fingerprint="poison")
+        if attempt.step + 1 == self.failing_step:
+            rank = self.failing_step % world.spec.world_size
+            self._exit(attempt.ranks[rank], attempt, ExitKind.EXCEPTION, code=1, exception="ValueError", message="bad sample", fingerprint="failing")
             return
         attempt.step += 1
         if attempt.step % self.save_every == 0:
@@ -151,6 +156,8 @@ class Training:
         attempt.save_s += 0.1 * self.step_s
         name = f"step-{attempt.step}-{attempt.generation}"
         self.saved.append(Saved(name=name, step=attempt.step))
+        if attempt.not_finite:
+            self.poisoned.add(name)
 
     def _exit(self, worker: Worker, attempt: Attempt, kind: ExitKind, **known: str | int) -> None:
         step = attempt.step if self.guarded else -1

@@ -4,12 +4,14 @@ Safety, all the time    every invariant of `core.check()`; no rank is started on
                         one that was started there; processes are started once for each effect; all ranks of a generation restore the same
                         checkpoint, meet at the same store and save equally often; what is acknowledged is written down.
 At the end              the journal, read again, gives the state that was live; "finished" means that every rank of one generation ran to its end;
-                        nothing runs but what cannot be killed.
+                        nothing runs but what cannot be killed. No good checkpoint was called poisoned; no gang whose first steps after a restore
+                        control saw to be NaN ran to its end; going back ended within its budget, or where nothing good was left.
 Liveness                once nothing goes wrong any more, the job ends within bounded time, with an outcome that its faults allow.
 """
 
 from __future__ import annotations
 
+import itertools
 import random
 import zlib
 from collections.abc import Callable
@@ -17,6 +19,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from holdfast.domain.diagnosis import Cause
 from holdfast.domain.effect import StartGang
 from holdfast.domain.job import JobSpec, Outcome, Policy
 from holdfast.domain.state import State
@@ -24,9 +27,10 @@ from holdfast.simulate.clock import Clock
 from holdfast.simulate.control import Crashed, Journal, MemoryJournal, VirtualControl
 from holdfast.simulate.faults import Faults
 from holdfast.simulate.node import VirtualNode
-from holdfast.simulate.training import Training
+from holdfast.simulate.training import Attempt, Training
 
 _EPOCH = 1_000_000.0
+_POISONED = (0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 100)  # How many checkpoints, by seed.
 PATIENCE_S = 3600.0  # Virtual seconds from the last fault to the end of the job, at most.
 
 
@@ -106,10 +110,15 @@ def run(
     severity: float = 1.0,
     crash_before_write: int = 0,
     crash_after_write: int = 0,
+    poisoned: int | None = None,
     lines: list[str] | None = None,
 ) -> Report:
-    """One world from one seed. Raises `Broken`, or whatever the core raised, when a promise is not kept."""
+    """One world from one seed. Raises `Broken`, or whatever the core raised, when a promise is not kept.
+
+    `poisoned` of the newest checkpoints turn to NaN at some time; by default the seed says how many.
+    """
     world = _make(seed, journal(), severity, lines)
+    _poison(world, seed, poisoned if poisoned is not None or not severity else _POISONED[seed % len(_POISONED)])
     world.faults.crash_before_write, world.faults.crash_after_write = crash_before_write, crash_after_write
     _live(world)
     _judge(world)
@@ -154,12 +163,20 @@ def _make_trouble(world: World, storm_s: float) -> None:
     dice, faults, training = world.dice, world.faults, world.training
     faults.plan(dice.choice((0, 2, 6, 15, 40)), storm_s)
     if dice.random() < 0.1:
-        training.poison_step = dice.randint(1, training.steps_total)
+        training.failing_step = dice.randint(1, training.steps_total)
     if dice.random() < 0.15:
         at = dice.uniform(0.0, storm_s)
         world.clock.after(at, lambda: faults.stop_asked(now=False))
         if dice.random() < 0.5:
             world.clock.after(at + dice.uniform(0.0, 5.0), lambda: faults.stop_asked(now=True))
+
+
+def _poison(world: World, seed: int, count: int | None) -> None:
+    """With dice of its own: the rest of a seed's story is the same without it."""
+    if count:
+        dice, training = random.Random(f"poisoned {seed}"), world.training
+        at = 3.0 + dice.uniform(0.2, 1.0) * training.steps_total * training.step_s
+        world.clock.after(at, lambda: world.faults.checkpoints_poisoned(count))
 
 
 def _live(world: World) -> None:
@@ -188,16 +205,45 @@ def _judge(world: World) -> None:
     allowed = {
         Outcome.FINISHED: training.completed,
         Outcome.STOPPED: any("stop is asked" in what for what in done),
-        Outcome.PERMANENT: training.poison_step > 0,
+        Outcome.PERMANENT: training.failing_step > 0 or _nothing_good_left(world),
         Outcome.FAILED: restarts > (world.spec.policy.max_restarts or 9),
         Outcome.BROKEN: any(what == "chance" or "lost" in what or "cut off" in what or "agent" in what for what in done),
     }
     if outcome is None or not allowed[outcome]:
         raise Broken(f"the job is {outcome} ({control.core.state.because}), which its faults do not explain: {done}")
+    _judge_going_back(world)
     for node in world.nodes.values():
         node.take_down()
         if node.workers.keys() - node.unkillable:
             raise Broken(f"{node.name} still runs ranks {sorted(node.workers)} after the end")
+
+
+def _nothing_good_left(world: World) -> bool:
+    """Whether going back had to end: nothing but NaN is there, or training came to the same step anew and what it saved there was NaN again."""
+    state, training = world.control.core.state, world.training
+    steps = [attempt.step for attempt in state.attempts if attempt.cause == Cause.POISONED_CHECKPOINT]
+    good = {one.name for one in training.saved} - training.poisoned - set(state.distrusted)
+    return bool(steps) and (not good or len(set(steps)) < len(steps))
+
+
+def _judge_going_back(world: World) -> None:
+    state, training, policy = world.control.core.state, world.training, world.spec.policy
+    accused = set(state.poisoned) - training.poisoned
+    if accused:
+        raise Broken(f"checkpoints {sorted(accused)} are good and were called poisoned")
+    last = training.attempts.get(state.generation)
+    if state.outcome is Outcome.FINISHED and last is not None and last.not_finite and _watched(last, world.control.life):
+        raise Broken("the job finished on NaN, and control had seen it from its first steps")
+    back = itertools.groupby(state.attempts, lambda one: one.cause == Cause.POISONED_CHECKPOINT and not one.progressed)
+    longest = max((len(list(row)) for went_back, row in back if went_back), default=0)
+    if longest > (policy.restarts_in_a_row if policy.max_restarts is None else policy.max_restarts) + 1:
+        raise Broken("going back went on beyond its budget")
+
+
+def _watched(attempt: Attempt, life: int) -> bool:
+    """Whether the control that is there at the end saw two of the first steps: one that died may have taken what it saw along."""
+    early = {step for seen_in, step in attempt.looks if seen_in == life and step <= attempt.step_started + 4}
+    return len(early) >= 2
 
 
 def _resume(world: World) -> None:
@@ -205,7 +251,7 @@ def _resume(world: World) -> None:
     world.control.crash()
     world.clock.forget()
     world.note("resume")
-    poisoned = world.training.poison_step > 0
+    training = world.training
     for name in sorted(world.nodes):
         world.nodes[name] = node = VirtualNode(world, name)
         world.clock.after(world.dice.uniform(0.0, 2.0), node.start_agent)
@@ -214,8 +260,11 @@ def _resume(world: World) -> None:
     world.clock.after(0.0, lambda: world.control.start(resume=True))
     _live(world)
     state = world.control.core.state
-    expected = (Outcome.PERMANENT, Outcome.FAILED) if poisoned else (Outcome.FINISHED,)
-    if state.outcome not in expected and not (state.outcome is Outcome.FAILED and world.spec.policy.max_restarts is not None and world.training.corrupt):
+    expected = (Outcome.PERMANENT, Outcome.FAILED) if training.failing_step > 0 else (Outcome.FINISHED,)
+    may_fail = training.poisoned or (world.spec.policy.max_restarts is not None and training.corrupt)
+    excused = (state.outcome is Outcome.FAILED and may_fail) or (state.outcome is Outcome.PERMANENT and _nothing_good_left(world))
+    if state.outcome not in expected and not excused:
         raise Broken(f"the job was resumed, nothing went wrong any more, and it is {state.outcome}: {state.because}")
+    _judge_going_back(world)
     if encoded(state) != encoded(world.control.journal.load().state):
         raise Broken("the journal, read again after a resume, does not give the state that was live")

@@ -59,6 +59,7 @@ class Reading(Message, frozen=True, kw_only=True):
     silent_s: float = 0.0  # How long since its last beat.
     loss: float | None = None
     grad_norm: float | None = None
+    not_finite: tuple[str, ...] = ()  # Of these two, those that were reported and are NaN or infinite.
     samples: int = 0
     data_wait_s: float = 0.0
     save_s: float = 0.0
