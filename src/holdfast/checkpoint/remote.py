@@ -192,6 +192,16 @@ class Uploaded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Surveyed:
+    """One directory of the store, as somebody sees it who looks at them all."""
+
+    name: str
+    manifest: bytes | None  # As it is there, sound or not.
+    retired: bool
+    bytes_there: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Place:
     """One directory of the store."""
 
@@ -331,6 +341,18 @@ class Remote:
         files = self._files.on_behalf_of(stop)
         found = self._several(lambda name, files: _sound(files.get(f"{name}/{MANIFEST}"), name), self._names(files), stop)
         return tuple(sorted((one for one in found if one is not None), key=_age_key, reverse=True))
+
+    def survey(self, *, stop: Stop = lambda: False) -> tuple[Surveyed, ...]:
+        """All that carries a checkpoint's name, complete or not; newest first."""
+
+        def look(name: str, files: Files) -> Surveyed:
+            entries = files.list(name)
+            sizes = files.list(f"{name}/{CHUNKS}").values()
+            manifest = files.get(f"{name}/{MANIFEST}") if MANIFEST in entries else None
+            return Surveyed(name=name, manifest=manifest, retired=RETIRED in entries, bytes_there=sum(size or 0 for size in sizes))
+
+        newest_first = sorted(self._names(self._files.on_behalf_of(stop)), key=lambda name: (parse_directory_name(name) or (0, 0))[::-1], reverse=True)
+        return tuple(self._several(look, newest_first, stop))
 
     def manifest(self, name: str, *, stop: Stop = lambda: False) -> Manifest:
         """Raises CheckpointCorrupt or CheckpointMismatch with what is wrong with it."""

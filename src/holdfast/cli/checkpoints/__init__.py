@@ -12,8 +12,9 @@ from typing import Any
 import typer
 
 from holdfast.cli.checkpoints.diff import diff
-from holdfast.cli.checkpoints.exchange import export, import_
+from holdfast.cli.checkpoints.exchange import export, import_, upload
 from holdfast.cli.checkpoints.listing import list_
+from holdfast.cli.checkpoints.place import scratch
 from holdfast.cli.checkpoints.prune import prune_
 from holdfast.cli.checkpoints.show import show
 from holdfast.cli.checkpoints.verify import verify
@@ -27,6 +28,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "diff": diff,
     "export": export,
     "import": import_,
+    "upload": upload,
 }
 
 
@@ -36,7 +38,8 @@ def _told(body: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(body)
     def told(*args: Any, **kwargs: Any) -> None:
         try:
-            body(*args, **kwargs)
+            with scratch():
+                body(*args, **kwargs)
         except BrokenPipeError:
             raise
         except OSError as error:

@@ -19,9 +19,9 @@ from holdfast.checkpoint.exchange import need_torch
 from holdfast.checkpoint.found import CheckpointFound
 from holdfast.checkpoint.state import get_tensors
 from holdfast.cli import AsJson, State
-from holdfast.cli.checkpoints.drawing import ROWS, and_more, new_grid, print_json, shortened
+from holdfast.cli.checkpoints.drawing import ROWS, Bar, and_more, new_grid, print_json, shortened
 from holdfast.cli.checkpoints.held import Held, holdings, plain_text
-from holdfast.cli.checkpoints.place import Where, choose, place_of
+from holdfast.cli.checkpoints.place import InStore, Where, choose, place_of
 from holdfast.cli.words import one_line
 
 
@@ -73,14 +73,18 @@ def diff(
     new: Annotated[str, typer.Argument(metavar="B", help="The one to compare it with.")],
     values: Annotated[bool, typer.Option("--values", help="Also by how much tensors differ at most. Reads them, and needs torch.")] = False,
     everything: Annotated[bool, typer.Option("--all", help="Every difference.")] = False,
+    in_store: InStore = False,
     state: State = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what differs between two checkpoints. The exit code is 0 when nothing does, and 1 when something does."""
-    place = place_of(where, state)
+    place = place_of(where, state, in_store=in_store)
     one, other = (choose(place, which) for which in (old, new))
     if values:
         need_torch()
+    with Bar(quiet=as_json) as told:
+        for both in (one, other):
+            place.bring(both, told)
     changes, same = compare(one, other, values=values)
     if as_json:
         print_json({"a": one.name, "b": other.name, "same": same, "changes": [change.as_json() for change in changes]})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,10 @@ from rich.text import Text
 
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointMismatch
 from holdfast.checkpoint.found import CheckpointFound, list_directories, look_at
-from holdfast.checkpoint.layout import CHUNKS, MANIFEST, RETIRED, parse_directory_name
+from holdfast.checkpoint.layout import MANIFEST, RETIRED, parse_directory_name
 from holdfast.cli import AsJson, State
 from holdfast.cli.checkpoints.drawing import new_grid, new_table, numbers_text, print_json, size_text, when_text
-from holdfast.cli.checkpoints.place import Where, place_of
+from holdfast.cli.checkpoints.place import InStore, Place, Where, place_of
 from holdfast.cli.words import one_line
 
 
@@ -29,22 +28,16 @@ class Row:
     status: str = "complete"
     because: str = ""
 
-    @property
-    def bytes_there(self) -> int:
-        with contextlib.suppress(OSError):
-            return sum(file.stat().st_size for file in (self.path / CHUNKS).iterdir())
-        return 0
-
-    def as_json(self) -> dict[str, Any]:
-        step, generation = parse_directory_name(self.path.name) or (0, 0)
-        row: dict[str, Any] = {"name": self.path.name, "status": self.status, "step": step, "generation": generation, "bytes_there": self.bytes_there}
-        return row | ({"because": self.because} if self.found is None else about_json(self.found))
+    def as_json(self, place: Place) -> dict[str, Any]:
+        (step, generation), name = parse_directory_name(self.path.name) or (0, 0), self.path.name
+        row: dict[str, Any] = {"name": name, "status": self.status, "step": step, "generation": generation, "bytes_there": place.bytes_there(name)}
+        return row | ({"because": self.because} if self.found is None else about_json(place, self.found))
 
 
-def about_json(found: CheckpointFound) -> dict[str, Any]:
+def about_json(place: Place, found: CheckpointFound) -> dict[str, Any]:
     manifest = found.manifest
     return {
-        "name": found.name, "path": str(found.path), "step": manifest.step, "generation": manifest.generation,
+        "name": found.name, "path": place.address(found.name), "step": manifest.step, "generation": manifest.generation,
         "ranks": manifest.world_size, "at": manifest.at, "size_bytes": manifest.size_bytes, "own_bytes": manifest.own_bytes,
         "chunks": len(manifest.chunks), "algorithm": manifest.algorithm, "numbers": manifest.numbers or {},
     }  # fmt: skip
@@ -69,24 +62,25 @@ def row_of(path: Path) -> Row:
     return Row(path=path, status="torn", because=because)
 
 
-def list_(where: Where, state: State = None, as_json: AsJson = False) -> None:
+def list_(where: Where, in_store: InStore = False, state: State = None, as_json: AsJson = False) -> None:
     """List checkpoints, newest first."""
-    place = place_of(where, state)
+    place = place_of(where, state, in_store=in_store)
     rows = rows_in(place.path)
     if as_json:
-        print_json([row.as_json() for row in rows])
+        print_json([row.as_json(place) for row in rows])
     elif not rows:
         print(f"No checkpoints in {place.said} yet.")
     else:
-        Console().print(_list_table(rows))
+        Console().print(_list_table(place, rows))
 
 
-def _list_table(rows: Sequence[Row]) -> RenderableType:
+def _list_table(place: Place, rows: Sequence[Row]) -> RenderableType:
     table = new_table("checkpoint", ("step", "right"), ("gen", "right"), ("ranks", "right"), "when", ("size", "right"), ("written", "right"), "numbers")
     others = new_grid()
     for row in rows:
         if row.found is None:
-            others.add_row(row.path.name, "kept for others" if row.status == "retired" else row.status, size_text(row.bytes_there), Text(one_line(row.because)))
+            status = "kept for others" if row.status == "retired" else row.status
+            others.add_row(row.path.name, status, size_text(place.bytes_there(row.path.name)), Text(one_line(row.because)))
             continue
         manifest = row.found.manifest
         table.add_row(

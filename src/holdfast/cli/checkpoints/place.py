@@ -1,35 +1,54 @@
-"""Which checkpoints, and which one of them: what a person gives as WHERE and CHECKPOINT."""
+"""Which checkpoints, and which one of them: what a person gives as WHERE and CHECKPOINT.
+
+A remote store is seen through a temporary directory that has its manifests and whatever was fetched of its chunks: what is said about it is said by the
+same code, and only what is read, removed or written goes to the store.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import msgspec
 import typer
 
+from holdfast.checkpoint.chunks import several_at_a_time, verify_chunk
+from holdfast.checkpoint.disk import Disk
 from holdfast.checkpoint.found import CheckpointFound, list_complete, list_directories, look_at
-from holdfast.checkpoint.layout import MANIFEST, RETIRED, parse_directory_name
+from holdfast.checkpoint.layout import CHUNKS, MANIFEST, RETIRED, Chunk, parse_directory_name
+from holdfast.checkpoint.remove import Retention, prune
+from holdfast.checkpoint.told import Told, silent
 from holdfast.cli.job import hold, is_held, known_job
+from holdfast.domain.job import JobSpec
 from holdfast.errors import UserError
 from holdfast.launch.layout import JobDirectory
 from holdfast.settings import state_root
 
-Where = Annotated[str, typer.Argument(metavar="WHERE", help="A job's name, or a directory of checkpoints.")]
+if TYPE_CHECKING:
+    from holdfast.checkpoint.remote import Remote
+
+Where = Annotated[str, typer.Argument(metavar="WHERE", help="A job's name, a directory of checkpoints, or the address of a remote store.")]
+_AT_A_TIME: Final = 4
+InStore = Annotated[bool, typer.Option("--remote", help="What the job WHERE has in its remote store.")]
 Which = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's name such as step-00000120.g3, a step, or `newest`.")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A directory of checkpoints, and the job it belongs to if it does."""
+    """A directory of checkpoints, and the job it belongs to if it does. Of a remote store, the temporary one through which it is seen."""
 
     said: str
     path: Path
     job: JobDirectory | None = None
+    remote: Remote | None = None
+    _bytes_there: Mapping[str, int] = field(default_factory=dict)
 
     def not_running(self, verb: str) -> None:
         if self.job is not None and is_held(self.job):
@@ -40,7 +59,69 @@ class Place:
         return hold(self.job) if self.job is not None else contextlib.nullcontext()
 
 
-def place_of(said: str, state: Path | None, *, new: bool = False) -> Place:
+    def address(self, name: str) -> str:
+        return str(self.path / name) if self.remote is None else f"{self.remote.url}/{name}"
+
+    def bytes_there(self, name: str) -> int:
+        if self.remote is not None:
+            return self._bytes_there.get(name, 0)
+        with contextlib.suppress(OSError):
+            return sum(file.stat().st_size for file in (self.path / name / CHUNKS).iterdir())
+        return 0
+
+    def check(self, chunk: Chunk, algorithm: str) -> None:
+        """Read a chunk; raises CheckpointCorrupt when it is not what was written."""
+        if self.remote is None:
+            verify_chunk(self.path, chunk, algorithm)
+        else:
+            self.remote.fetch_chunk(chunk, algorithm)
+
+    def bring_notes(self, found: CheckpointFound) -> None:
+        """See that what a checkpoint says of itself can be read here; raises CheckpointCorrupt."""
+        if self.remote is not None:
+            self._bring(found, {found.manifest.by_digest()[digest] for digest in found.manifest.states}, silent)
+
+    def bring(self, found: CheckpointFound, told: Told) -> None:
+        """See that all of a checkpoint can be read here; raises CheckpointCorrupt."""
+        if self.remote is not None:
+            self._bring(found, set(found.manifest.chunks), told)
+
+    def _bring(self, found: CheckpointFound, chunks: Iterable[Chunk], told: Told) -> None:
+        assert self.remote is not None
+        remote, missing = self.remote, [chunk for chunk in sorted(chunks) if not (self.path / chunk.path).exists()]
+        total = sum(one.size_bytes for one in missing)
+
+        def fetch(chunk: Chunk) -> Chunk:
+            remote.repair(self.path, chunk, found.manifest.algorithm)
+            return chunk
+
+        for chunk in several_at_a_time(fetch, missing, workers=_AT_A_TIME):
+            told("fetching", chunk.size_bytes, total)
+
+    def prune(self, retention: Retention, *, generation: int, now: float) -> None:
+        if self.remote is None:
+            prune(Disk(), self.path, retention, generation=generation, now=now)
+        else:
+            self.remote.prune(retention, now=now)
+
+
+_scratch: ContextVar[contextlib.ExitStack] = ContextVar("scratch")
+
+
+@contextlib.contextmanager
+def scratch() -> Iterator[None]:
+    """What places need of temporary directories is there until this is left."""
+    with contextlib.ExitStack() as stack:
+        _scratch.set(stack)
+        yield
+
+
+def place_of(said: str, state: Path | None, *, new: bool = False, in_store: bool = False) -> Place:
+    if in_store:
+        place = place_of(said, state)
+        return replace(_seen_through(address_of(place)), job=place.job)
+    if "://" in said:
+        return _seen_through(said)
     root, path = state_root(state), Path(said)
     job = JobDirectory(root / "jobs" / said)
     if os.sep not in said and job.journal.exists():
@@ -61,6 +142,39 @@ def place_of(said: str, state: Path | None, *, new: bool = False) -> Place:
     except UserError as error:
         raise UserError(f"{error}; {'for a new directory give a path' if new else 'and there is no directory of that name'}: ./{said}") from None
     raise AssertionError(f"job {said} is known and was not found")
+
+
+def address_of(place: Place) -> str:
+    if place.job is None:
+        raise UserError(f"--remote is for a job, whose remote store is known; {place.said} is a directory. Give the store's address instead of it.")
+    spec = msgspec.json.decode(place.job.spec.read_bytes(), type=JobSpec)
+    if not spec.remote:
+        raise UserError(f"job {place.job.job!r} has no remote store: it was run without --remote and HOLDFAST_REMOTE.")
+    return spec.remote
+
+
+def opened(url: str) -> Remote:
+    """A store for a person who waits: less patient than a job is."""
+    from holdfast.checkpoint.remote import limits_from, open_remote
+
+    limits = limits_from(os.environ)
+    return open_remote(url, limits=replace(limits, deadline_s=min(limits.deadline_s, 20.0), tries=3))
+
+
+def _seen_through(url: str) -> Place:
+    if parse_directory_name(url.rstrip("/").rpartition("/")[2]) is not None:
+        above, _, name = url.rstrip("/").rpartition("/")
+        raise UserError(f"{url} is the name of one checkpoint: expected the address that it is below. Give {above} and then {name}.")
+    remote = opened(url)
+    path = Path(_scratch.get().enter_context(tempfile.TemporaryDirectory(prefix="holdfast-checkpoints-")))
+    surveyed = remote.survey()
+    for one in surveyed:
+        (path / one.name).mkdir()
+        if one.manifest is not None:
+            (path / one.name / MANIFEST).write_bytes(one.manifest)
+        if one.retired:
+            (path / one.name / RETIRED).touch()
+    return Place(said=remote.url, path=path, remote=remote, _bytes_there={one.name: one.bytes_there for one in surveyed})
 
 
 def choose(place: Place, which: str) -> CheckpointFound:

@@ -9,12 +9,11 @@ from typing import Annotated
 
 import typer
 
-from holdfast.checkpoint.disk import Disk
 from holdfast.checkpoint.found import CheckpointFound, list_complete
-from holdfast.checkpoint.remove import Retention, kept, prune
+from holdfast.checkpoint.remove import Retention, kept
 from holdfast.cli import AsJson, State
 from holdfast.cli.checkpoints.drawing import numbers_text, print_json, size_text
-from holdfast.cli.checkpoints.place import Where, choose, place_of
+from holdfast.cli.checkpoints.place import InStore, Where, choose, place_of
 from holdfast.cli.words import count
 from holdfast.errors import UserError
 
@@ -28,11 +27,12 @@ def prune_(
     older_s: Annotated[float, typer.Option(min=0.0, help="Keep one that is older than so many seconds.", show_default="none")] = 0.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    in_store: InStore = False,
     state: State = None,
     as_json: AsJson = False,
 ) -> None:
     """Remove the checkpoints that no rule wants."""
-    place, now = place_of(where, state), time.time()
+    place, now = place_of(where, state, in_store=in_store), time.time()
     place.not_running("prune")
     newest = choose(place, "newest")
     line = list_complete(place.path)
@@ -49,7 +49,7 @@ def prune_(
     removed = not dry_run and bool(doomed) and (yes or _confirmed(len(doomed)))
     if removed:
         with place.held():
-            prune(Disk(), place.path, retention, generation=newest.generation, now=now)
+            place.prune(retention, generation=newest.generation, now=now)
     if as_json:
         names = {"doomed": [one.name for one in doomed], "kept": [one.name for one in line if one.name in wanted]}
         print_json({**names, "freed_bytes": freed, "removed": removed})

@@ -16,7 +16,7 @@ from holdfast.cli import AsJson, State
 from holdfast.cli.checkpoints.drawing import ROWS, and_more, new_grid, new_table, numbers_text, print_json, shortened, size_text, when_text
 from holdfast.cli.checkpoints.held import Held, holdings, plain_text
 from holdfast.cli.checkpoints.listing import about_json
-from holdfast.cli.checkpoints.place import Where, Which, choose, place_of
+from holdfast.cli.checkpoints.place import InStore, Where, Which, choose, place_of
 from holdfast.cli.words import count, one_line
 
 _NUMBER: Final = re.compile(r"(?<![^.])\d+(?![^.])")
@@ -26,16 +26,20 @@ def show(
     where: Where,
     which: Which = "newest",
     everything: Annotated[bool, typer.Option("--all", help="Every tensor and every value.")] = False,
+    in_store: InStore = False,
     state: State = None,
     as_json: AsJson = False,
 ) -> None:
     """Show what a checkpoint holds."""
-    found = choose(place_of(where, state), which)
+    place = place_of(where, state, in_store=in_store)
+    found = choose(place, which)
+    place.bring_notes(found)
     held = holdings(found)
     if as_json:
         tensors, values = ([one.as_json() for one in held if bool(one.dtype) is is_a_tensor] for is_a_tensor in (True, False))
         shared_bytes = found.manifest.size_bytes - found.manifest.own_bytes
-        print_json(about_json(found) | {"shared_bytes": shared_bytes, "homes": _homes(found), "pieces": _pieces(held), "tensors": tensors, "values": values})
+        holds = {"homes": _homes(found), "pieces": _pieces(held), "tensors": tensors, "values": values}
+        print_json(about_json(place, found) | {"shared_bytes": shared_bytes} | holds)
     else:
         Console().print(_show(found, held, ROWS if not everything else sys.maxsize))
 

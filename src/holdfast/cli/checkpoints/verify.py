@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
 
-from holdfast.checkpoint.chunks import several_at_a_time, verify_chunk
+from holdfast.checkpoint.chunks import several_at_a_time
 from holdfast.checkpoint.errors import CheckpointCorrupt
 from holdfast.checkpoint.found import CheckpointFound, list_complete
 from holdfast.checkpoint.layout import Chunk, parse_directory_name
@@ -19,7 +18,7 @@ from holdfast.cli import AsJson, State
 from holdfast.cli.checkpoints.drawing import Bar, print_json, size_text
 from holdfast.cli.checkpoints.held import holdings
 from holdfast.cli.checkpoints.listing import Row, row_of, rows_in
-from holdfast.cli.checkpoints.place import Place, Where, Which, choose, place_of
+from holdfast.cli.checkpoints.place import InStore, Place, Where, Which, choose, place_of
 from holdfast.cli.words import duration, one_line
 
 _READERS: Final = 8
@@ -29,21 +28,22 @@ def verify(
     where: Where,
     which: Which = "newest",
     everything: Annotated[bool, typer.Option("--all", help="Every complete checkpoint; what several of them share is read once.")] = False,
+    in_store: InStore = False,
     state: State = None,
     as_json: AsJson = False,
 ) -> None:
     """Read every byte, and say what is damaged. The exit code is 1 when something is."""
-    place = place_of(where, state)
+    place = place_of(where, state, in_store=in_store)
     rows = rows_in(place.path) if everything else [_row_meant(place, which)]
     checkpoints = [row.found for row in rows if row.found is not None]
     if everything and not checkpoints:
         choose(place, "newest")
     began = time.monotonic()
     with Bar(quiet=as_json) as told:
-        damaged = _read_all(place.path, checkpoints, told)
+        damaged = _read_all(place, checkpoints, told)
     seconds = max(time.monotonic() - began, 1e-9)
     size = sum(chunk.size_bytes for chunk in {chunk.path: chunk for one in checkpoints for chunk in one.manifest.chunks}.values())
-    unsound = {one.name: _damages(one, damaged) for one in checkpoints if any(chunk.path in damaged for chunk in one.manifest.chunks)}
+    unsound = {one.name: _damages(place, one, damaged) for one in checkpoints if any(chunk.path in damaged for chunk in one.manifest.chunks)}
     # Among all there may be torn ones and retired ones, which is as it should be; one that was asked for should be a checkpoint.
     useless = [row for row in rows if row.found is None and (row.status == "unreadable" or not everything)]
     unsound |= {row.path.name: [{"chunk": None, "because": row.because, "holds": []}] for row in useless}
@@ -67,14 +67,14 @@ def _row_meant(place: Place, which: str) -> Row:
     return Row(path=found.path, found=found)
 
 
-def _read_all(directory: Path, checkpoints: Iterable[CheckpointFound], told: Told) -> dict[str, str]:
-    """What is wrong with each chunk that is not as it was written, by its path below the directory. Each is read once."""
+def _read_all(place: Place, checkpoints: Iterable[CheckpointFound], told: Told) -> dict[str, str]:
+    """What is wrong with each chunk that is not as it was written, by its path below the place. Each is read once."""
     chunks = {chunk.path: (chunk, one.manifest.algorithm) for one in checkpoints for chunk in one.manifest.chunks}
     total = sum(chunk.size_bytes for chunk, _ in chunks.values())
 
     def check(item: tuple[Chunk, str]) -> tuple[Chunk, str]:
         try:
-            verify_chunk(directory, *item)
+            place.check(*item)
         except CheckpointCorrupt as corrupt:
             return item[0], str(corrupt)
         return item[0], ""
@@ -87,10 +87,11 @@ def _read_all(directory: Path, checkpoints: Iterable[CheckpointFound], told: Tol
     return damaged
 
 
-def _damages(found: CheckpointFound, damaged: Mapping[str, str]) -> list[dict[str, Any]]:
+def _damages(place: Place, found: CheckpointFound, damaged: Mapping[str, str]) -> list[dict[str, Any]]:
     bad = {chunk.digest: chunk.path for chunk in found.manifest.chunks if chunk.path in damaged}
     holds: dict[str, list[str]] = {digest: [f"the state of rank {rank}" for rank, one in enumerate(found.manifest.states) if one == digest] for digest in bad}
     with contextlib.suppress(CheckpointCorrupt):  # Then a note is among what is damaged, which is said already.
+        place.bring_notes(found)
         for one in holdings(found):
             for digest in {digest for digest, _, _ in one.kind.get("at", ())} & bad.keys():
                 holds[digest].append(one.name)
