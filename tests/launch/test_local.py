@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 from end_to_end.jobs import Job, eventually, expected_result, lose_node
 
+from holdfast.domain.job import JobSpec
+from holdfast.launch.layout import JobDirectory
+from holdfast.launch.local import LocalCluster
+
 pytestmark = pytest.mark.unprivileged
 
 
@@ -79,3 +83,10 @@ def test_a_lost_node_takes_its_disk_and_its_memory_with_it_and_its_agent_is_not_
         assert not job.processes("holdfast.agent", f"{gang.nodes[0]}/state")
         job.process.send_signal(signal.SIGINT)
         assert job.wait() == 130
+
+
+def test_domains_are_dealt_round_the_nodes_and_each_is_its_own_unless_asked(tmp_path: Path) -> None:
+    for domains, expected in ((0, ["node-0", "node-1", "node-2", "node-3"]), (2, ["domain-0", "domain-1", "domain-0", "domain-1"])):
+        spec = JobSpec(job="job", argv=("train.py",), nodes=3, spares=1, domains=domains)
+        local = LocalCluster(JobDirectory(tmp_path / "job"), spec, interpreter="python3")
+        assert [local._node_spec(number, node).domain for number, node in enumerate(local.node_names())] == expected

@@ -70,6 +70,9 @@ def run(
     nproc: Annotated[str, typer.Option("--nproc-per-node", "--nproc_per_node", "--nproc", help="Ranks a node: a number, `gpu`, `cpu` or `auto`.")] = "1",
     nodes: Annotated[str, typer.Option("--nnodes", "--nodes", help="Nodes, all on this machine.")] = "1",
     spares: Annotated[int, typer.Option(min=0, help="Nodes kept ready to take the place of one that is lost.")] = 0,
+    domains: Annotated[
+        int, typer.Option(min=0, help="Failure domains, dealt round the nodes: a copy of a node's state is held in another.", show_default="one each")
+    ] = 0,
     own_network: Annotated[
         bool, typer.Option("--own-network", help="Each node in a network namespace of its own, from which only the other nodes are reached. Needs root.")
     ] = False,
@@ -99,7 +102,7 @@ def run(
     spec = JobSpec(
         job=name or _made_up_name(script), run=secrets.token_hex(8), argv=(script, *(arguments or ())), module=module, python=not no_python, cwd=os.getcwd(),
         nodes=whole_nodes(nodes), spares=spares, ranks_per_node=processes_per_node(nproc), warm=not no_warm, preimport=tuple(preimport or ()),
-        own_network=own_network, save_every=checkpoint_every(save_every), policy=Policy(max_restarts=max_restarts, stop_grace_s=stop_grace_s),
+        domains=domains, own_network=own_network, save_every=checkpoint_every(save_every), policy=Policy(max_restarts=max_restarts, stop_grace_s=stop_grace_s),
     )  # fmt: skip
     _check_script(spec)
     check_fits(spec)

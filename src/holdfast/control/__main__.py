@@ -265,7 +265,6 @@ class Control:
                 self._intervals.durable_s[hello.node] = message.durable_s
                 if message.uploading is not None:
                     self._uploads_stand(message.uploading)
-                self._tell_whole()
                 for event in self._observer.read(message, self._core.state, self.now()):
                     self.accept(event)
             case Output():
@@ -329,6 +328,7 @@ class Control:
             deadline = self._core.next_deadline()
             if deadline is not None and deadline <= self.now():
                 self.accept(Ticked(at=self.now()))
+            self._tell_whole()
             self._tell_holders()
             chosen = self._intervals.look(self._core.state, self._observer.ranks, self._agents.keys(), self.now())
             if chosen is not None:

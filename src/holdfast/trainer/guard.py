@@ -222,5 +222,5 @@ def _plan(place: Place, directory: Path, beginning: _Beginning, every: int, rete
     line = (restored.generation, restored.step) if restored else None
     return SavePlan(
         checkpoints=directory, every=every, generation=beginning.generation, rank=place.rank, world_size=place.world_size,
-        retention=replace(retention, restored=line), keep_shared=place.local_rank == 0,
+        retention=replace(retention, restored=line), keep_shared=place.local_rank == 0, job=place.job,
     )  # fmt: skip

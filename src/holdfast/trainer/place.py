@@ -20,6 +20,7 @@ class Place:
     world_size: int = 1
     local_rank: int = 0
     local_world_size: int = 1
+    job: str = ""
     generation: int | None = None
     beats: Path | None = None
     checkpoints: Path | None = None
@@ -54,6 +55,7 @@ def _from_environment(environment: Mapping[str, str]) -> Place:
         world_size=_whole(environment, "WORLD_SIZE", 1),
         local_rank=_whole(environment, "LOCAL_RANK", 0),
         local_world_size=_whole(environment, "LOCAL_WORLD_SIZE", 1),
+        job=environment.get("HOLDFAST_JOB", ""),
         generation=_whole(environment, "HOLDFAST_GENERATION", 0) if "HOLDFAST_GENERATION" in environment else None,
         beats=Path(beats) if beats else None,
         checkpoints=Path(checkpoints) if checkpoints else None,

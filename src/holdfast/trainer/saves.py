@@ -34,6 +34,7 @@ class SavePlan:
     world_size: int
     retention: Retention
     keep_shared: bool = False  # In memory, for the ranks of this node.
+    job: str = ""
 
 
 class Saves:
@@ -116,7 +117,7 @@ class Saves:
         plan = self._plan
         assert plan is not None, "save without a plan: ask due() first"
         self.asked = False
-        shard = Shard(step=step, generation=plan.generation, world_size=plan.world_size, rank=plan.rank, at=time(), numbers=finite(numbers))
+        shard = Shard(step=step, generation=plan.generation, world_size=plan.world_size, rank=plan.rank, job=plan.job, at=time(), numbers=finite(numbers))
         try:
             if self._snapshots is not None and not last:
                 self._take(self._snapshots, plan, shard, progress)
