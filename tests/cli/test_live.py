@@ -24,7 +24,7 @@ from msgspec import structs
 
 from holdfast.cli.live import Live, mode_for
 from holdfast.cli.panel import panel_lines
-from holdfast.wire.messages import IncidentView, NodeView, Reading, SavingView, View
+from holdfast.wire.messages import IncidentView, NodeView, Reading, SavingView, Uploading, View
 
 TOKEN = re.compile(r"\x1b\[([?0-9;]*)([@-~])|\x1b([78DMc])|([\r\n\x08])|(.)", re.DOTALL)
 
@@ -444,6 +444,25 @@ def test_how_often_is_saved_is_a_line_of_the_panel_and_told_when_it_changes() ->
     assert [said for said in stderr.getvalue().splitlines() if "saving" in said] == [
         f"holdfast: {line}", f"holdfast: saving every 40 steps (4.8 s): {because}",
     ]  # fmt: skip
+
+
+def test_the_remote_store_is_a_figure_of_the_panel_and_what_control_notes_is_told_once() -> None:
+    def figures(uploading: Uploading) -> str:
+        return plain(panel_lines(seen(uploading=uploading), columns=100, rows=12))
+
+    assert "remote at 400" in figures(Uploading(step=400))
+    assert "nothing remote yet" in figures(Uploading(missing=10))
+    assert "remote store failing" in figures(Uploading(step=400, error="it is full."))
+    notes = ("checkpoints do not reach the remote store: it is full.", "step 900 is in the remote store")
+    views = [seen(1), seen(2, notes=notes[:1]), seen(3, notes=notes[:1]), seen(4, notes=notes)]
+    stderr, stdout = io.StringIO(), io.BytesIO()
+    lines, records = Live(io.BytesIO(), stderr, mode="plain"), Live(stdout, io.StringIO(), mode="json")
+    for view in views:
+        lines.view(view)
+        records.view(view)
+    assert [line for line in stderr.getvalue().splitlines() if "remote" in line] == [f"holdfast: {note}" for note in notes]
+    found = [json.loads(line) for line in stdout.getvalue().splitlines()]
+    assert [one["text"] for one in found if one["kind"] == "note"] == list(notes)
 
 
 def test_json_lines_hold_views_incidents_and_a_summary_and_no_output() -> None:

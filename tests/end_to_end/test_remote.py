@@ -208,6 +208,29 @@ def test_a_damaged_checkpoint_in_the_store_is_passed_over_with_the_reason(state:
     assert "step-00000030.g2 in the remote store is passed over" in again.stderr.read_text()
 
 
+@pytest.mark.slow
+def test_a_model_goes_on_from_the_store_with_the_same_weights_bit_for_bit(state: Path, place: Place, tmp_path: Path) -> None:
+    """A real training, with torch and through memory: once in peace, once on two machines of which the second has nothing but the store."""
+
+    def saver(where: Path, name: str, steps: int) -> Job:
+        options = ["--remote", place.url]
+        return Job(where, name, script=SCRIPTS / "saver.py", arguments=[where / f"kept-{name}", steps, -1, 0.0], options=options, torch=True, env=place.env)
+
+    def weights(job: Job) -> bytes:
+        return (job.kept / "weights.pt").read_bytes()
+
+    with saver(state, "peace", 60) as peace:
+        peace.finished(120.0)
+    with saver(state, "job", 35) as job:
+        job.finished(120.0)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with saver(elsewhere, "job", 60) as fresh:
+        fresh.finished(120.0)
+    assert starts(fresh) == [(2, 35)]
+    assert weights(fresh) == weights(peace)
+
+
 # What is refused before anything is started.
 
 

@@ -90,6 +90,7 @@ def _job_json(state: State) -> dict[str, Any]:
         "step": _known(state.step),
         "step_best": _known(state.step_best),
         "saved_step": _known(state.saved_step),
+        "remote": state.spec.remote if state.spec is not None and state.spec.remote else None,
         "goodput": round(state.ledger.goodput, 6),
         "wall_s": state.ledger.wall_s,
         "incidents": len(state.incidents),
@@ -176,6 +177,8 @@ def _fact_rows(state: State, loss: float | None) -> list[tuple[str, str]]:
         rows.append(("step", f"{_step_text(state)}{behind}{saved}"))
     if state.interval is not None:
         rows.append(("saving", saving_sentence(state.interval.every, state.interval.interval_s, state.interval.because).removeprefix("saving ")))
+    if state.spec is not None and state.spec.remote:
+        rows.append(("remote", one_line(state.spec.remote)))
     if loss is not None:
         rows.append(("loss", f"{loss:.4f}"))
     rows.append(("goodput", f"{percent(state.ledger.goodput)} of {duration(_attended_s(state))}"))

@@ -109,7 +109,11 @@ class Fetching:
         def fetched(chunk: Chunk) -> None:
             nonlocal done
             done += chunk.size_bytes
-            self.progress = f"fetching {name} from the remote store, {total / 1e9:.3g} GB: {10 * done // max(total, 1)}0 % are here"
+            self.progress = f"fetching {name} from the remote store, {_size(total)}: {10 * done // max(total, 1)}0 % are here"
 
         manifest: Manifest = remote.download(name, self._checkpoints, progress=fetched, stop=stop.is_set)
-        self._note(f"step {manifest.step} came from the remote store: {total / 1e9:.3g} GB in {time.monotonic() - began:.1f} s")
+        self._note(f"step {manifest.step} came from the remote store: {_size(total)} in {time.monotonic() - began:.1f} s")
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes / 1e9:.3g} GB" if size_bytes >= 1e9 else f"{size_bytes / 1e6:.3g} MB"
