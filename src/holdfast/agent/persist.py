@@ -19,7 +19,8 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
-from holdfast.checkpoint.commit import other_rank_failed
+from holdfast.checkpoint.commit import Shard, mark_failed, other_rank_failed
+from holdfast.checkpoint.disk import Disk
 from holdfast.checkpoint.layout import MANIFEST, directory_name, parse_directory_name
 from holdfast.checkpoint.persist import index_path, persist, read_index, verify
 from holdfast.checkpoint.snapshot import NONE, Buffer, Head, Word, peek, say
@@ -114,10 +115,15 @@ class Persist:
                 self._make_own(path, rank)
 
     def _make_own(self, copy: Path, rank: int) -> None:
-        """What was held for another node is for a rank that runs here now."""
+        """What was held for another node is for a rank that runs here now. If it ran here before, what it left then goes for it."""
         both = [self._directory / f"snapshot-{rank}-{which}" for which in (0, 1)]
-        target = next((path for path in both if not path.exists()), None)
-        if target is not None and index_path(copy).exists():
+        heads = {path: head for path in both if (head := peek(path)) is not None}
+        if any(head.seal.key == self._wanted for head in heads.values()):
+            self.drop(copy)
+        elif index_path(copy).exists():
+            idle = [path for path in both if path not in heads or not heads[path].is_waiting]
+            # Of two that wait the older one is being made durable.
+            target = min(idle, key=lambda path: path.exists()) if idle else max(both, key=lambda path: heads[path].seal.key)
             copy.rename(target)
             index_path(copy).rename(index_path(target))
 
@@ -174,7 +180,9 @@ class Persist:
         if buffer is None or head is None or not head.is_waiting:
             return
         try:
-            if other_rank_failed(self._checkpoints / head.seal.name):
+            if other_rank_failed(self._checkpoints / head.seal.name, rank):
+                with contextlib.suppress(OSError):  # What all ranks have answered for is swept; without this rank's word it would stay.
+                    mark_failed(Disk(), self._checkpoints, Shard(**buffer.note()["shard"]))
                 say(path, Word.FREE, head.seal.serial)  # It will never be complete, so that the next save can be: all ranks are free for it.
                 return
             began = time.monotonic()
@@ -184,23 +192,23 @@ class Persist:
         except Exception as error:  # Whatever it was: the worker is told, older checkpoints are kept, and the next save is tried.
             print(f"holdfast agent: {head.seal.name} in {path.name} could not be made durable: {error!r}", file=sys.stderr, flush=True)
             say(path, Word.FAILED, head.seal.serial)
-        self._free_if_it_may_go(path)
+        self._free_if_it_may_go(rank, path)
 
     def _free_what_may_go(self) -> None:
-        for path, _ in self._own():
-            self._free_if_it_may_go(path)
+        for path, rank in self._own():
+            self._free_if_it_may_go(rank, path)
 
-    def _free_if_it_may_go(self, path: Path) -> None:
+    def _free_if_it_may_go(self, rank: int, path: Path) -> None:
         head = peek(path)
         if head is None or not head.is_sealed or head.is_waiting or head.said(Word.FREE) or self._sending[path]:
             return
-        if self.may_go(head.seal.key) or self._never_whole(head):
+        if self.may_go(head.seal.key) or self._never_whole(rank, head):
             say(path, Word.FREE, head.seal.serial)
 
-    def _never_whole(self, head: Head) -> bool:
+    def _never_whole(self, rank: int, head: Head) -> bool:
         """Durable here and not in everybody's memory; and another rank has said that it will not save it, or what was written was swept since."""
         path = self._checkpoints / head.seal.name
-        given_up = other_rank_failed(path) or (self._checkpoints.is_dir() and not path.exists())
+        given_up = other_rank_failed(path, rank) or (self._checkpoints.is_dir() and not path.exists())
         return head.said(Word.DURABLE) and head.seal.key > self.sealed and given_up
 
     # Verifying what a worker will restore.

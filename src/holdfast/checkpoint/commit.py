@@ -117,10 +117,10 @@ def mark_failed(disk: Disk, checkpoints: Path, shard: Shard) -> None:
     disk.create(shard.path(checkpoints) / failed_file(shard.rank)).close()
 
 
-def other_rank_failed(path: Path) -> bool:
-    """Whether a rank has said that this checkpoint will never be complete."""
+def other_rank_failed(path: Path, rank: int) -> bool:
+    """Whether a rank other than `rank` has said that this checkpoint will never be complete. What one could not write itself it may try again."""
     try:
-        return bool(answered_by(entry.name for entry in path.iterdir())[1])
+        return bool(answered_by(entry.name for entry in path.iterdir())[1] - {rank})
     except OSError:
         return False
 
