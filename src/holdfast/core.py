@@ -487,8 +487,7 @@ class Core:
             self._stopped_as_asked(state.stop, gang)
             return
         assert incident is not None
-        poisoned = any(finding.kind == "poisoned_checkpoint" for finding in incident.findings[incident.findings_judged :])
-        if len(gang.finished) == self._spec.world_size and not poisoned:  # What ran to its end on NaN has nothing to show for it.
+        if self._ran_to_its_end(gang):
             self._finish("every rank ran to its end before it had to stop")
             return
         state.ledger.enter(Bucket.DIAGNOSE, state.at)
@@ -516,8 +515,14 @@ class Core:
             state.step_best = max(state.step_best, state.step)
         return replace(incident, step_before=max(incident.step_before, state.step))
 
+    def _ran_to_its_end(self, gang: Gang) -> bool:
+        """What did so on NaN has nothing to show for it."""
+        incident = self._open_incident()
+        poisoned = incident is not None and any(finding.kind == "poisoned_checkpoint" for finding in incident.findings[incident.findings_judged :])
+        return len(gang.finished) == self._spec.world_size and not poisoned
+
     def _stopped_as_asked(self, stop: StopAsked, gang: Gang) -> None:
-        if len(gang.finished) == self._spec.world_size:
+        if self._ran_to_its_end(gang):
             self._finish("every rank ran to its end before it had to stop")
         else:
             self._end(Outcome.STOPPED, stop.code, stop.because)
