@@ -107,20 +107,23 @@ def test_checkpoints_arrive_and_a_machine_that_has_nothing_goes_on_from_them(sta
     assert place.steps("job")[0] == 95
 
 
-def test_a_job_whose_checkpoints_are_lost_or_older_than_what_the_store_has_goes_on_from_the_store(state: Path, mounted: Place, tmp_path: Path) -> None:
+def test_a_job_whose_checkpoints_are_lost_goes_on_from_the_store(state: Path, mounted: Place) -> None:
     with chained(state, mounted, steps=45) as job:
         job.finished()
     shutil.rmtree(job.directory.checkpoints)
     with chained(state, mounted, steps=45, verb="resume") as again:
         again.finished()
     assert starts(again) == [(1, 0), (2, 45)], again.said()
+
+
+@pytest.mark.slow
+def test_what_another_machine_saved_since_is_newer_than_what_is_here(state: Path, mounted: Place, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    with chained(elsewhere, mounted, steps=95) as fresh:
-        fresh.finished()
-    with chained(state, mounted, steps=95) as back:
-        back.finished()
-    assert starts(back)[-1][1] == 95, "what another machine saved since is newer"
+    for where, steps in ((state, 45), (elsewhere, 95), (state, 95)):
+        with chained(where, mounted, steps=steps) as job:
+            job.finished()
+    assert starts(job) == [(1, 0), (3, 95)]
 
 
 @pytest.mark.slow
@@ -162,18 +165,41 @@ def test_a_store_that_dies_in_the_middle_costs_no_steps_and_is_told_of_once(stat
     root.with_name("gone").rename(root)
 
 
+@pytest.mark.slow
+def test_a_store_that_stops_answering_costs_no_steps_and_ten_seconds_at_the_end(state: Path, seaweed: Seaweed, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Proxy(seaweed.port).running() as road:
+        place = s3_at(road.endpoint, "silent", monkeypatch)
+        with chained(state, place, steps=400, step_s=0.02) as job:
+            eventually(lambda: place.steps("job"), what="a first checkpoint in the store")
+            began, before, road.stall_after = time.monotonic(), job.step(), 0
+            eventually(lambda: (job.kept / "result").exists(), what="all steps")
+            trained_s, steps = time.monotonic() - began, 400 - before
+            job.finished()
+            ended_s = time.monotonic() - began - trained_s
+    assert (job.result(), starts(job)) == (expected(400), [(1, 0)])
+    assert trained_s < steps * 0.02 * 2 + 3.0, f"{steps} steps took {trained_s:.1f} s"
+    assert ended_s < 20.0
+    assert "step 400 is not in the remote store yet" in job.stderr.read_text()
+
+
 def test_credentials_are_in_no_file_and_on_no_command_line(state: Path, seaweed: Seaweed, monkeypatch: pytest.MonkeyPatch) -> None:
     place = s3_at(seaweed.endpoint, "secret", monkeypatch)
     with chained(state, place, steps=100_000) as job:
         eventually(lambda: place.steps("job"), what="a first checkpoint in the store")
-        lines = b"".join(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in [job.process.pid, job.control(), job.agent(), job.warm_parent()])
-        files = [path for path in state.rglob("*") if path.is_file()]
-        secrets = [word.encode() for word in (KEY, SECRET)]
-        assert not [word for word in secrets if word in lines]
-        assert not [path for path in files if any(word in path.read_bytes() for word in secrets)]
+        worker = int((job.kept / "starts").read_text().split()[2])
+        ours = {job.process.pid, worker, *job.processes()}
+        assert len(ours) >= 5, "run, control, the agent, its warm parent, the worker"
+        assert not [pid for pid in ours if names_a_secret(Path(f"/proc/{pid}/cmdline"))]
+        assert not [path for path in state.rglob("*") if names_a_secret(path)]
         job.process.send_signal(signal.SIGINT)
         assert job.wait() == 130
-    assert not [path for path in state.rglob("*") if path.is_file() and any(word in path.read_bytes() for word in secrets)]
+    assert not [path for path in state.rglob("*") if names_a_secret(path)]
+
+
+def names_a_secret(path: Path) -> bool:
+    with contextlib.suppress(OSError):  # A directory, a socket, or gone meanwhile.
+        return any(word.encode() in path.read_bytes() for word in (KEY, SECRET))
+    return False
 
 
 @pytest.mark.slow
