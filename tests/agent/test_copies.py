@@ -19,6 +19,7 @@ from holdfast.agent import copies as copies_module
 from holdfast.agent.copies import Copies, NotHeld
 from holdfast.agent.persist import Persist
 from holdfast.checkpoint.commit import Shard
+from holdfast.checkpoint.found import list_complete, verify
 from holdfast.checkpoint.persist import index_path, read_index
 from holdfast.checkpoint.remove import Retention
 from holdfast.checkpoint.snapshot import Buffer, describe, peek
@@ -270,6 +271,26 @@ def test_a_peer_that_dies_in_the_middle_leaves_nothing_that_counts(tmp_path: Pat
             assert head is None or not head.is_sealed
             assert read_index(path) is None
             assert not index_path(path).exists()
+
+    run(work)
+
+
+def test_what_only_memory_has_is_made_durable_in_the_end_with_the_copy_of_a_lost_node(tmp_path: Path) -> None:
+    async def work() -> None:
+        async with cluster(tmp_path, nodes=2, domains=2) as cells:
+            await cells.until(lambda: in_two_domains(cells.domains_with(10)), "a copy of each rank")
+            await cells.lose("domain-1")
+            left = cells.machines["node-0"]
+            left.checkpoints.unlink()
+            left.checkpoints.mkdir()  # The disk works again, and the job ends.
+            assert cells.memory.ranks_of_lost_nodes(cells.state) == (1,)
+            left.persist.try_again()
+            await left.persist.settle(within_s=30.0)
+            assert not list_complete(left.checkpoints)
+            await left.copies.persist((1,))
+            (found,) = list_complete(left.checkpoints)
+            assert (found.step, found.world_size) == (10, 2)
+            verify(found.path)
 
     run(work)
 

@@ -313,3 +313,19 @@ def test_what_all_ranks_hold_alike_is_kept_once_on_each_node_and_made_durable_on
     kept = Buffer.open(memory / "snapshot-1-0")
     assert kept is not None
     assert kept.note()["sections"]["shared"]["kept"]
+
+
+def test_a_step_whose_loss_is_not_finite_is_not_saved_and_nothing_is_removed_for_it(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    kept = saves(tmp_path, trained())
+    for step in range(1, 5):
+        kept.save(step, {}, {"loss": 0.5}, last=False)
+        the_agent(tmp_path / "memory")
+    before = {found.name for found in list_complete(tmp_path / "checkpoints")}
+    for step in range(5, 9):
+        kept.save(step, {}, {"loss": float("nan")}, last=False)
+        assert the_agent(tmp_path / "memory") == []
+    assert capfd.readouterr().err.count("is not saved: its loss is not a finite number") == 1
+    kept.save(9, {}, {"loss": float("inf")}, last=True)
+    assert before | {"step-00000009.g1"} == {found.name for found in list_complete(tmp_path / "checkpoints")}, "the last one is saved, and none removed"
+    kept.save(10, {}, {"loss": 0.4}, last=False)
+    assert the_agent(tmp_path / "memory") == [10]

@@ -470,6 +470,7 @@ class Agent:
         self._parent.send("end", id="end", how="term" if self._grace_s else "kill", grace_s=self._grace_s)
         await self._parent.close(within_s=self._grace_s + 2 * policy.kill_wait_s)
         await asyncio.to_thread(tree.end_marked, self._spec.job.job, self._spec.mark)
+        self._persist.try_again()
         await self._persist.settle(within_s=_SETTLE_S)
         await self._copies.persist(self._persist_copies)
         if 0 in self._recorded.last_start()[1]:

@@ -113,6 +113,14 @@ class Persist:
             head, rank = peek(path), int(path.name.removeprefix("copy-"))
             if rank in ranks and head is not None and head.is_sealed and head.seal.key == self._wanted:
                 self._make_own(path, rank)
+        self.try_again()
+
+    def try_again(self) -> None:
+        """What the disk could not take is offered to it once more: at a failure, and before this memory is gone."""
+        for path, _ in self._own():
+            head = peek(path)
+            if head is not None and head.said(Word.FAILED) and not head.said(Word.FREE):
+                say(path, Word.FAILED, 0)
 
     def _make_own(self, copy: Path, rank: int) -> None:
         """What was held for another node is for a rank that runs here now. If it ran here before, what it left then goes for it."""

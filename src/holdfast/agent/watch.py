@@ -168,11 +168,7 @@ def _finite(value: float) -> float | None:
 
 
 def _not_finite(beat: Beat) -> tuple[str, ...]:
-    """The numbers that were reported and are not finite.
-
-    A reported NaN is told from none by its bits. What arithmetic makes on an x86 CPU has the sign set and what a GPU makes has another payload; a NaN that was
-    written down as such (`float("nan")`), and what is computed from it on a CPU, is taken for none.
-    """
+    """The numbers that were reported and are not finite. A NaN is told from none by its bits."""
     numbers = {"loss": beat.loss, "grad_norm": beat.grad_norm}
     return tuple(name for name, value in numbers.items() if not math.isfinite(value) and struct.pack("<d", value) != _NOT_REPORTED)
 

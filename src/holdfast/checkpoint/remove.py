@@ -29,9 +29,10 @@ class Retention:
     metric: str = "loss"
     older_s: float = 0.0  # One that is older than this: from before whatever is noticed so late. 0: none.
     restored: tuple[int, int] | None = None
+    hold: bool = False  # Remove nothing for this one: it may be worthless.
 
 
-RULES: Final = frozenset(one.name for one in fields(Retention)) - {"restored"}
+RULES: Final = frozenset(one.name for one in fields(Retention)) - {"restored", "hold"}
 
 
 def line_of(checkpoints: Path, retention: Retention, *, generation: int) -> list[CheckpointFound]:
@@ -47,6 +48,8 @@ def prune(disk: Disk, checkpoints: Path, retention: Retention, *, generation: in
     What lies beyond the line was left behind on purpose, by a rollback or because it is damaged: it does not count, and goes when this generation has
     enough of its own.
     """
+    if retention.hold:
+        return ()
     line = line_of(checkpoints, retention, generation=generation)
     wanted = kept(line, retention, now=now)
     doomed = [one for one in line if one.name not in wanted]

@@ -8,7 +8,7 @@ Is silent   about gradients: a loss scaler lets them overflow and skips the step
 Is wrong    when the first batch after the restore is what breaks: the checkpoint is good, and going back costs the way to it once. When a script reports
             now and then only, and the one loss it reported first was a passing one: the number stands until the next, as if it were said again.
 Misses      a script that reports no loss, or its first one later than `steps`; one that raises on NaN itself, which is an exception; one whose control was
-            away in those steps; NaN weights that the loss does not show; and a NaN loss that cannot be told from none (see `agent/watch.py`).
+            away in those steps; and NaN weights that the loss does not show.
 Costs       one pass over the ranks per look, for the first steps of a generation.
 
 Three steps: the first one, one more because a number from a GPU is read a step late, and one more because looks and steps do not fall together. Steps that

@@ -16,6 +16,7 @@ _BODY: Final = struct.Struct("<IIqqqq24sqqddddqqqqd")
 _SEQUENCE: Final = struct.Struct("<Q")
 _BACK: Final = _SEQUENCE.size + _BODY.size
 BEAT_BYTES: Final = _BACK + _SEQUENCE.size
+(UNREPORTED,) = struct.unpack("<d", struct.pack("<Q", 0x7FF8_4E4F_4E45_0000))  # A NaN that no arithmetic gives: no such number was reported yet.
 BEAT_VERSION: Final = 2
 
 GUARDED: Final = 1  # Flag: the worker has our trainer inside, so its checkpoints survive a kill at any moment.
@@ -36,8 +37,8 @@ class Beat:
     phase: str = ""  # "start", "restore", "step", "save", "eval", or a name of the user's own.
     phase_since_ns: int = 0
     at_ns: int = 0
-    loss: float = float("nan")
-    grad_norm: float = float("nan")
+    loss: float = UNREPORTED
+    grad_norm: float = UNREPORTED
     data_wait_s: float = 0.0  # Since the process started, like the next two.
     save_s: float = 0.0
     samples: int = 0  # Global position in the data: samples consumed, not prefetched.

@@ -102,7 +102,8 @@ class LocalCluster:
         others = [other for other in self.node_names() if other != node]
         return NodeSpec(
             node=node, host=address(number) if network else LOOPBACK, peer=str(directory.peer_socket(node)),
-            domain=f"domain-{number % self._spec.domains}" if self._spec.domains else node, control=str(directory.control_socket), state=str(directory.node_state(node)),
+            domain=f"domain-{number % self._spec.domains}" if self._spec.domains else node,
+            control=str(directory.control_socket), state=str(directory.node_state(node)),
             scratch=str(directory.node_scratch(node)), shared_memory=str(directory.node_shared_memory(node)), logs=str(directory.logs),
             checkpoints=str(directory.checkpoints), interpreter=self._interpreter, job=self._spec,
             hidden=tuple(str(path) for other in others for path in (directory.nodes / other, directory.node_shared_memory(other))),

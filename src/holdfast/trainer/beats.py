@@ -10,7 +10,7 @@ import mmap
 from pathlib import Path
 from time import monotonic_ns
 
-from holdfast.domain.beat import BEAT_BYTES, pack_fields
+from holdfast.domain.beat import BEAT_BYTES, UNREPORTED, pack_fields
 
 
 class Beats:
@@ -26,7 +26,7 @@ class Beats:
         self.generation, self.flags = generation, 0
         self.step, self.steps_total, self.step_started = 0, 0, 0
         self.phase, self._phase_bytes, self.phase_since_ns = "start", b"start", monotonic_ns()
-        self.loss = self.grad_norm = float("nan")
+        self.loss = self.grad_norm = UNREPORTED
         self.data_wait_s = self.save_s = 0.0
         self.samples, self.saved_step, self.restored_step = 0, -1, -1
         self.save_every, self.stall_s = -1, float("nan")

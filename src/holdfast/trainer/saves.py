@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite, nan
 from pathlib import Path
 from time import time
@@ -118,7 +118,12 @@ class Saves:
         assert plan is not None, "save without a plan: ask due() first"
         self.asked = False
         shard = Shard(step=step, generation=plan.generation, world_size=plan.world_size, rank=plan.rank, job=plan.job, at=time(), numbers=finite(numbers))
+        lost = not isfinite(numbers.get("loss", 0.0))
+        retention = replace(plan.retention, hold=lost)
         try:
+            if lost and not last:
+                self._pass_over(plan, shard)
+                return
             if self._snapshots is not None and not last:
                 self._take(self._snapshots, plan, shard, progress)
                 return
@@ -126,12 +131,18 @@ class Saves:
             self.look()
             if self.saved_step == step:
                 return
-            save(plan.checkpoints, shard, self._pieces, progress, plan.retention, refer=settled)
+            save(plan.checkpoints, shard, self._pieces, progress, retention, refer=settled)
         except Exception as error:  # Whatever it was, the run is worth more than the checkpoint.
             self._tell_failed(step, plan.checkpoints, error)
             return
         self.taken_step = step
         self._tell_durable(step)
+
+    def _pass_over(self, plan: SavePlan, shard: Shard) -> None:
+        """A state with such a loss is worth nothing, and an older one that is would be removed for it."""
+        self._say.once("lost", f"step {shard.step} is not saved: its loss is not a finite number. Older checkpoints are kept.")
+        if plan.world_size > 1:
+            mark_failed(Disk(), plan.checkpoints, shard)
 
     def _take(self, snapshots: Snapshots, plan: SavePlan, shard: Shard, progress: Mapping[str, Any]) -> None:
         try:
