@@ -116,6 +116,19 @@ def test_a_job_whose_checkpoints_are_lost_goes_on_from_the_store(state: Path, mo
     assert starts(again) == [(1, 0), (2, 45)], again.said()
 
 
+def test_a_job_is_not_resumed_without_a_mount_that_is_missing_unless_that_is_asked_for(state: Path, mounted: Place) -> None:
+    with chained(state, mounted, steps=15) as job:
+        job.finished()
+    shutil.rmtree(mounted.url)
+    done = command("resume", "job")
+    assert done.returncode == 81
+    assert "there is no such directory" in done.stderr
+    assert "`holdfast resume job --remote ''`" in done.stderr
+    with chained(state, mounted, steps=15, verb="resume", options=("--remote", "")) as again:
+        again.finished()
+    assert starts(again) == [(1, 0), (2, 15)]
+
+
 @pytest.mark.slow
 def test_what_another_machine_saved_since_is_newer_than_what_is_here(state: Path, mounted: Place, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere"

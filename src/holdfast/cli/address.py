@@ -36,7 +36,7 @@ def reached(spec: JobSpec, *, again: bool = False) -> JobSpec:
     if not spec.remote:
         return spec
     from holdfast.checkpoint.remote import limits_from, open_remote
-    from holdfast.checkpoint.remote_files import RemoteUnavailable, Stopped
+    from holdfast.checkpoint.remote_files import RemoteRefused, RemoteUnavailable, Stopped
 
     limits, end = limits_from(os.environ), time.monotonic() + _WITHIN_S
     remote = open_remote(spec.remote, limits=dataclasses.replace(limits, deadline_s=min(limits.deadline_s, _WITHIN_S), tries=2))
@@ -48,6 +48,8 @@ def reached(spec: JobSpec, *, again: bool = False) -> JobSpec:
         problem = f"the remote store {remote.url} did not answer within {_WITHIN_S:g} s. See whether it is up and can be reached from here."
     except RemoteUnavailable as error:
         problem = str(error)
+    except RemoteRefused as error:
+        raise RemoteRefused(f"{error} Or go on without it: `holdfast resume {spec.job} --remote ''`.") if again else error from None
     else:
         return dataclasses.replace(spec, generations_before=generation)
     if not again:
