@@ -33,7 +33,7 @@ from holdfast.checkpoint.found import CheckpointFound, list_complete, newest_com
 from holdfast.checkpoint.layout import FORMAT, MANIFEST, Manifest, decode_manifest, encode, receipt_file
 from holdfast.checkpoint.read import note_of, restore
 from holdfast.checkpoint.remove import Retention, kept, prune
-from holdfast.checkpoint.state import get_value, put_value
+from holdfast.checkpoint.state import get_tensors, get_value, put_value
 from holdfast.checkpoint.write import save
 
 MiB = 1 << 20
@@ -602,3 +602,22 @@ def test_a_manifest_that_the_disk_cannot_read_is_passed_over(tmp_path: Path) -> 
     manifest.unlink()
     manifest.mkdir()  # Stands for a bad block: the system answers with an error of its own when it is read.
     assert names(tmp_path) == ["step-00000010.g1"]
+
+
+def test_what_was_on_a_gpu_comes_back_through_the_memory_of_the_threads_that_read_it(tmp_path: Path) -> None:
+    """The way of a tensor to a GPU, with the CPU in the GPU's place: all but the copy itself is the same."""
+    torch.manual_seed(0)
+    large = torch.randn(3, 5 << 20)  # Several chunks.
+    tensors = [
+        large, torch.randn(4, 3, 8, 8).to(memory_format=torch.channels_last), torch.tensor(3.0), torch.empty(0, 3), torch.randn(7).bfloat16(),
+        torch.randn(5, dtype=torch.complex64), torch.tensor([True, False]), large[:, ::2],
+    ]  # fmt: skip
+    store = Store(Disk(), tmp_path, "step-00000001.g1", rank=0, known={}, algorithm=best_algorithm())
+    (tmp_path / "step-00000001.g1" / "chunks").mkdir(parents=True)
+    note = put_value(store, tensors)
+    known = {chunk.digest: chunk for chunk in store.chunks}
+    for which in range(2):  # All of them from a GPU; and every other one, so that some share chunks with those that were not.
+        kinds = [{**kind, **({"cuda": True} if which == 0 or number % 2 else {})} for number, kind in enumerate(note["tensors"])]
+        found = get_tensors(tmp_path, known, store.algorithm, kinds, gpu=torch.device("cpu"))
+        assert all(torch.equal(one, other) for one, other in zip(tensors, found, strict=True))
+        assert found[1].stride() == tensors[1].stride()

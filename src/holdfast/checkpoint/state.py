@@ -50,7 +50,7 @@ def get_tensors(checkpoints: Path, chunks: Mapping[str, Chunk], algorithm: str, 
     try:
         tensors = [_empty(kind, gpu) for kind in kinds]
         wanted = _wanted(kinds, chunks)
-        landing = _Landing(tensors, wanted, gpu)
+        landing = _Landing(tensors, [gpu is not None and bool(kind.get("cuda")) for kind in kinds], wanted, gpu)
         fetch(checkpoints, [chunks[digest] for digest in wanted], algorithm, landing.into, landing.use)
         return tensors
     except (KeyError, IndexError, TypeError, ValueError) as error:
@@ -64,10 +64,9 @@ class _Landing:
     copies run beside the reading.
     """
 
-    def __init__(self, tensors: Sequence[Any], wanted: Mapping[str, Sequence[tuple[int, int, int, int]]], gpu: Any) -> None:
-        self._wanted, self._gpu = wanted, gpu
-        self._on_gpu = [tensor.is_cuda for tensor in tensors]
-        self._bytes: list[Any] = [_as_bytes(tensor) if tensor.is_cuda else _memory(tensor) for tensor in tensors]
+    def __init__(self, tensors: Sequence[Any], on_gpu: Sequence[bool], wanted: Mapping[str, Sequence[tuple[int, int, int, int]]], gpu: Any) -> None:
+        self._wanted, self._on_gpu, self._gpu = wanted, on_gpu, gpu
+        self._bytes: list[Any] = [_as_bytes(tensor) if there else _memory(tensor) for tensor, there in zip(tensors, on_gpu, strict=True)]
         self._own = threading.local()
 
     def into(self, chunk: Chunk) -> memoryview:
@@ -78,10 +77,11 @@ class _Landing:
         if getattr(self._own, "size", -1) < chunk.size_bytes:
             import torch
 
-            if self._gpu is not None:
+            pinned = self._gpu is not None and self._gpu.type == "cuda"
+            if pinned:
                 torch.cuda.set_device(self._gpu)  # Each thread has one of its own, and pinning memory would wake the first GPU for it.
             self._own.size = chunk.size_bytes
-            self._own.tensor = torch.empty(chunk.size_bytes, dtype=torch.uint8, pin_memory=self._gpu is not None)
+            self._own.tensor = torch.empty(chunk.size_bytes, dtype=torch.uint8, pin_memory=pinned)
             self._own.memory = _memory(self._own.tensor)
         landed: memoryview = self._own.memory[: chunk.size_bytes]
         return landed
