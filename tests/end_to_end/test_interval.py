@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
 from end_to_end.jobs import SCRIPTS, Job, command, eventually
 
 from holdfast.checkpoint.layout import MANIFEST, parse_directory_name
@@ -87,6 +88,7 @@ def test_a_time_becomes_steps_that_all_ranks_change_to_at_once_and_a_kill_does_n
     all_saved_the_same(job, ended_at=1100)
 
 
+@pytest.mark.slow
 def test_an_interval_nobody_gave_is_found_out_shown_with_its_reasons_and_outlives_a_kill(state: Path) -> None:
     with paced(state, 1000) as job:
         interval = chosen(job)

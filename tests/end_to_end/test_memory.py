@@ -7,6 +7,7 @@ import re
 import signal
 from pathlib import Path
 
+import pytest
 from end_to_end.jobs import SCRIPTS, Job, eventually, lose_node
 
 from holdfast.checkpoint.found import newest_complete
@@ -43,13 +44,19 @@ def restored(job: Job) -> list[int]:
     return [int(step) for step in re.findall(r"step (\d+) is restored from memory", job.said())]
 
 
-def weights(job: Job, ranks: int) -> set[str]:
-    return {(job.kept / f"weights-{rank}").read_text() for rank in range(ranks)}
+def weights(job: Job) -> set[str]:
+    return {(job.kept / f"weights-{rank}").read_text() for rank in range(2)}
 
 
-def test_a_killed_worker_goes_on_from_memory_when_the_disk_has_failed(state: Path) -> None:
-    with ddp(state, "calm", step_s=0.0) as calm:
+@pytest.fixture(scope="module")
+def in_peace(tmp_path_factory: pytest.TempPathFactory) -> set[str]:
+    """The weights of the same training when nothing happens to it."""
+    with ddp(tmp_path_factory.mktemp("calm"), "calm", step_s=0.0) as calm:
         calm.finished(120.0)
+    return weights(calm)
+
+
+def test_a_killed_worker_goes_on_from_memory_when_the_disk_has_failed(state: Path, in_peace: set[str]) -> None:
     with ddp(state, "job") as job:
         job.wait_for_step(20)
         on_disk = break_disk(job.directory)
@@ -59,12 +66,10 @@ def test_a_killed_worker_goes_on_from_memory_when_the_disk_has_failed(state: Pat
         assert restored(job)[0] >= step > on_disk
         mend_disk(job.directory)
         job.finished(120.0)
-    assert weights(job, 2) == weights(calm, 2)
+    assert weights(job) == in_peace
 
 
-def test_a_lost_node_s_state_comes_from_the_memory_of_another(state: Path) -> None:
-    with ddp(state, "calm", step_s=0.0) as calm:
-        calm.finished(120.0)
+def test_a_lost_node_s_state_comes_from_the_memory_of_another(state: Path, in_peace: set[str]) -> None:
     with ddp(state, "job", spares=1) as job:
         job.wait_for_step(20)
         eventually(lambda: len([copy for number in range(3) for copy in copies_on(job, f"node-{number}")]) == 2, what="a copy of each rank")
@@ -77,7 +82,7 @@ def test_a_lost_node_s_state_comes_from_the_memory_of_another(state: Path) -> No
         mend_disk(job.directory)
         job.finished(120.0)
     assert restored(job)[0] > on_disk
-    assert weights(job, 2) == weights(calm, 2)
+    assert weights(job) == in_peace
 
 
 def copied_beyond(job: Job, step: int) -> bool:
