@@ -47,7 +47,10 @@ def test_a_daemon_that_left_its_family_is_found_by_its_mark() -> None:
         assert time.monotonic() < deadline, "the daemon did not start"  # In the middle of an exec a process has no environment to be known by.
     said = finish(watching)
     assert "sleep 60" in said
-    assert not [process for process in leftovers.all_processes() if process.mark == "probe-daemon" and process.state != "Z"]
+    # It was killed and may take a moment to die.
+    assert not leftovers.wait_until_empty(
+        lambda: [process for process in leftovers.all_processes() if process.mark == "probe-daemon" and process.state != "Z"]
+    )
 
 
 def test_a_test_that_cleans_up_is_left_alone() -> None:
