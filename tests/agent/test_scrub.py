@@ -20,7 +20,7 @@ from holdfast.agent.scrub import Fetch, Scrub, from_remote
 from holdfast.checkpoint.disk import Disk
 from holdfast.checkpoint.found import list_complete, verify
 from holdfast.checkpoint.layout import MANIFEST, Chunk
-from holdfast.checkpoint.remote import open_remote
+from holdfast.checkpoint.remote_address import open_remote
 from holdfast.checkpoint.remove import Retention, prune
 from holdfast.checkpoint.snapshot import Buffer, Word, peek
 from holdfast.domain.held import Held

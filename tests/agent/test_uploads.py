@@ -11,7 +11,8 @@ from checkpoint.stores import wait_for
 from checkpoint.test_remote import save_few
 
 from holdfast.agent.uploads import Sender, Uploads
-from holdfast.checkpoint.remote import Remote, open_remote
+from holdfast.checkpoint.remote import Remote
+from holdfast.checkpoint.remote_address import open_remote
 from holdfast.wire.messages import Uploading
 
 

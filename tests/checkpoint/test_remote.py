@@ -32,7 +32,8 @@ from holdfast.checkpoint.disk import Disk
 from holdfast.checkpoint.errors import CheckpointCorrupt
 from holdfast.checkpoint.found import list_complete, verify
 from holdfast.checkpoint.layout import MANIFEST, RETIRED, Manifest, encode
-from holdfast.checkpoint.remote import Remote, open_remote, redacted
+from holdfast.checkpoint.remote import Remote
+from holdfast.checkpoint.remote_address import open_remote, redacted
 from holdfast.checkpoint.remote_files import PART_BYTES, Limits, RemoteRefused, RemoteUnavailable, Stopped
 from holdfast.checkpoint.remove import Retention, prune, sweep_torn
 from holdfast.errors import UserError
@@ -588,7 +589,7 @@ def test_no_more_is_sent_in_a_second_than_was_asked_for(mounted: str, checkpoint
 UPLOAD = """
     import sys
     from pathlib import Path
-    from holdfast.checkpoint.remote import open_remote
+    from holdfast.checkpoint.remote_address import open_remote
     open_remote(sys.argv[1]).upload(Path(sys.argv[2]), sys.argv[3])
 """
 
@@ -811,7 +812,7 @@ def test_an_address_is_shown_without_what_is_secret_in_it() -> None:
 
 @pytest.mark.parametrize(("url", "package"), [("s3://bucket/run", "s3fs"), ("webhdfs://host:1/run", "requests"), ("s3://bucket/run", "fsspec")])
 def test_a_missing_package_is_told_with_how_to_install_it(url: str, package: str) -> None:
-    code = f"import sys; sys.modules[{package!r}] = None; from holdfast.checkpoint.remote import open_remote; open_remote({url!r})"
+    code = f"import sys; sys.modules[{package!r}] = None; from holdfast.checkpoint.remote_address import open_remote; open_remote({url!r})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert "UserError" in done.stderr
     assert f"needs the package {package}" in done.stderr

@@ -13,7 +13,7 @@ import torch
 from cli.test_checkpoints import Ran, checkpoint, damage, refused, train
 
 from holdfast.checkpoint.found import list_complete, verify
-from holdfast.checkpoint.remote import open_remote
+from holdfast.checkpoint.remote_address import open_remote
 from holdfast.domain.job import JobSpec
 from holdfast.launch.layout import JobDirectory
 

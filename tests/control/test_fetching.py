@@ -13,7 +13,8 @@ import pytest
 from checkpoint.test_remote import save_few
 
 from holdfast.checkpoint.found import list_complete, verify
-from holdfast.checkpoint.remote import Remote, open_remote
+from holdfast.checkpoint.remote import Remote
+from holdfast.checkpoint.remote_address import open_remote
 from holdfast.checkpoint.remote_files import Asker, Directory, Limits
 from holdfast.control.fetching import NOTHING, Fetching, NothingToGoOnFrom
 

@@ -17,7 +17,8 @@ from checkpoint.stores import BUCKET, KEY, SECRET, Proxy, Seaweed, running_seawe
 from end_to_end.jobs import SCRIPTS, Job, command, eventually, lose_node
 
 from holdfast.checkpoint.found import list_complete
-from holdfast.checkpoint.remote import Remote, open_remote
+from holdfast.checkpoint.remote import Remote
+from holdfast.checkpoint.remote_address import open_remote
 from holdfast.checkpoint.remote_files import RemoteRefused
 
 CHAINED = SCRIPTS / "chained.py"

@@ -38,7 +38,7 @@ def from_remote(url: str, stop: Stop) -> Fetch:
     def fetch(chunk: Chunk, algorithm: str) -> bytes | None:
         if not url:
             return None
-        from holdfast.checkpoint.remote import open_remote  # Only here: an agent that finds no damage stays light.
+        from holdfast.checkpoint.remote_address import open_remote  # Only here: an agent that finds no damage stays light.
 
         try:
             return open_remote(url).fetch_chunk(chunk, algorithm, stop=stop)

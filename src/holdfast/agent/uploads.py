@@ -156,7 +156,7 @@ class Uploads:
 
     def _open(self) -> Remote:
         if self._remote is None:
-            from holdfast.checkpoint.remote import open_remote  # Only here: an agent without a remote store stays light.
+            from holdfast.checkpoint.remote_address import open_remote  # Only here: an agent without a remote store stays light.
 
             self._remote = open_remote(self._url)
         return self._remote

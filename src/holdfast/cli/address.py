@@ -20,7 +20,7 @@ def address_for(root: str, job: str) -> str:
     """Below `root` each job has a place of its own, so that none goes on from what another saved; nothing for nothing."""
     if not root:
         return ""
-    from holdfast.checkpoint.remote import redacted
+    from holdfast.checkpoint.remote_address import redacted
 
     if redacted(root) != root:
         raise UserError(
@@ -35,7 +35,7 @@ def reached(spec: JobSpec, *, again: bool = False) -> JobSpec:
     """The job with what its store says about it; raises a sentence when the store cannot be used. One that ran before goes on while its store is away."""
     if not spec.remote:
         return spec
-    from holdfast.checkpoint.remote import limits_from, open_remote
+    from holdfast.checkpoint.remote_address import limits_from, open_remote
     from holdfast.checkpoint.remote_files import RemoteRefused, RemoteUnavailable, Stopped
 
     limits, end = limits_from(os.environ), time.monotonic() + _WITHIN_S

@@ -7,6 +7,7 @@ import os
 import resource
 from pathlib import Path
 
+from holdfast.checkpoint.memory import available_bytes
 from holdfast.domain.job import JobSpec, SaveEvery
 from holdfast.errors import UserError
 
@@ -92,7 +93,7 @@ def checkpoint_every(text: str) -> SaveEvery | None:
 def check_fits(spec: JobSpec) -> None:
     """Refuse more ranks than the machine can hold, with the numbers."""
     world = spec.world_size
-    available = _available_bytes()
+    available = available_bytes()
     if world * _RANK_BYTES_MIN > available:
         holds = available // _RANK_BYTES_MIN
         raise UserError(
@@ -106,10 +107,3 @@ def check_fits(spec: JobSpec) -> None:
 
 def _gpus() -> int:
     return sum(1 for path in Path("/dev").glob("nvidia[0-9]*") if path.name[6:].isdigit())
-
-
-def _available_bytes() -> int:
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) << 10
-    return 1 << 62

@@ -88,7 +88,7 @@ class Fetching:
         self._note(f"the job goes on from what is saved here, since the remote store could not give anything newer: {refused[-1]}")
 
     def _open(self) -> Remote:
-        from holdfast.checkpoint.remote import open_remote  # Only here: control without a remote store stays light.
+        from holdfast.checkpoint.remote_address import open_remote  # Only here: control without a remote store stays light.
 
         return open_remote(self._url)
 

@@ -155,7 +155,7 @@ def address_of(place: Place) -> str:
 
 def opened(url: str) -> Remote:
     """A store for a person who waits: less patient than a job is."""
-    from holdfast.checkpoint.remote import limits_from, open_remote
+    from holdfast.checkpoint.remote_address import limits_from, open_remote
 
     limits = limits_from(os.environ)
     return open_remote(url, limits=replace(limits, deadline_s=min(limits.deadline_s, 20.0), tries=3))
