@@ -3,7 +3,8 @@
 A process is a test's own when it descends from this one, or when its environment carries the test's mark: the mark is inherited across fork,
 exec, double fork and setsid, so that a daemon is found too. Shared memory is a test's own when it appeared meanwhile and nobody else holds it.
 
-Is wrong    for a process that scrubbed its environment and also lost its parents, and for one forked without exec whose parents are gone.
+Is wrong    for a process that scrubbed its environment and also lost its parents, for one forked without exec whose parents are gone, and for a
+            daemon that is looked at in the middle of an exec, where it shows no environment.
 Costs       one pass over /proc per test.
 """
 

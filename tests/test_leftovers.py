@@ -43,8 +43,9 @@ def test_a_daemon_that_left_its_family_is_found_by_its_mark() -> None:
     next(watching)
     subprocess.run([sys.executable, "-c", DAEMON], check=True, timeout=20)
     deadline = time.monotonic() + 20.0
-    while not [process for process in leftovers.all_processes() if process.mark == "probe-daemon" and "sleep" in process.command]:
-        assert time.monotonic() < deadline, "the daemon did not start"  # In the middle of an exec a process has no environment to be known by.
+    # Until the exec is over: in the middle of it a process has no environment to be known by.
+    while not [process for process in leftovers.all_processes() if process.mark == "probe-daemon" and process.command == "sleep 60"]:
+        assert time.monotonic() < deadline, "the daemon did not start"
     said = finish(watching)
     assert "sleep 60" in said
     # It was killed and may take a moment to die.
