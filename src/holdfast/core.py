@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from holdfast.diagnose.first_cause import diagnose
+from holdfast.diagnose.together import belongs
 from holdfast.domain.diagnosis import Cause, Diagnosis
 from holdfast.domain.effect import CONTROL, CaptureStacks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
 from holdfast.domain.event import (
@@ -22,6 +23,7 @@ from holdfast.domain.event import (
     EffectDone,
     EffectFailed,
     Event,
+    FindingEnded,
     FindingMade,
     GangRestored,
     IntervalChosen,
@@ -45,6 +47,7 @@ from holdfast.recover.ladder import Fleet, decide
 
 PERMANENT_CODE = 80  # `holdfast run` exits with this when it judged that trying again cannot help.
 AWAY_S = 2.0  # A deadline that is answered this late was not missed by the others: control was not there to see it kept.
+STORY_LINES = 200  # What comes and goes for days is told this far.
 BROKEN_CODE = 81  # And with this when Holdfast itself could not go on.
 
 
@@ -94,6 +97,8 @@ class Core:
                 self._worker_exited(event)
             case FindingMade():
                 self._finding_made(event)
+            case FindingEnded():
+                self._finding_ended(event)
             case GangRestored() | ProgressSeen() | CheckpointSaved():
                 self._progressed(event)
             case IntervalChosen():
@@ -116,6 +121,7 @@ class Core:
         if isinstance(event, JobResumed):
             # Nothing of the earlier run is alive, and its nodes report anew. What was learned stays.
             self._give_up_incident("the run ended before it was resolved")
+            self._close_standing("the run ended")
             if state.outcome is Outcome.PERMANENT:
                 # Whoever runs it again has changed something; it may have been that, and not the checkpoints.
                 state.distrusted, state.poisoned = tuple(name for name in state.distrusted if name not in state.poisoned), ()
@@ -404,9 +410,63 @@ class Core:
 
     def _finding_made(self, event: FindingMade) -> None:
         gang = self.state.gang
-        if gang is not None and event.generation == gang.generation:
+        if gang is None or event.generation != gang.generation:
+            return
+        if event.finding.breaks:
             # What a rank does is seen in its stack; what is wrong with its numbers is not.
             self._trouble(event.finding, began_at=event.finding.since, examine=event.finding.kind != "poisoned_checkpoint")
+        elif self.state.phase in (JobPhase.RUNNING, JobPhase.EXAMINING):
+            self._stands(event.finding)
+
+    def _stands(self, finding: Finding) -> None:
+        """Something is off and the gang runs on: it joins the story it belongs to, or opens one of its own."""
+        state = self.state
+        for incident in reversed(state.incidents):
+            if incident.is_open and (belongs(finding, incident.findings) or not incident.stands):
+                again = any(known.key == finding.key for known in incident.findings)
+                ended = tuple(key for key in incident.ended if key != finding.key)
+                if not again or len(incident.story) < STORY_LINES:
+                    incident = incident.tell(state.at, f"{'again' if again else 'and'}: {finding.because}")
+                self._keep(replace(incident, findings=incident.findings if again else (*incident.findings, finding), ended=ended))
+                state.deadlines.pop(f"calm-{incident.id}", None)
+                return
+        began_at = min(finding.since, state.at)
+        incident = Incident(id=len(state.incidents) + 1, generation=state.generation, opened_at=state.at, began_at=began_at, findings=(finding,), stands=True)
+        state.incidents.append(incident.tell(state.at, f"noticed: {finding.because}"))
+
+    def _finding_ended(self, event: FindingEnded) -> None:
+        """An incident is not closed at once when all of it has ended: what flaps is one story, not twenty."""
+        state = self.state
+        for incident in state.incidents:
+            if incident.is_open and event.key not in incident.ended and any(finding.key == event.key for finding in incident.findings):
+                if len(incident.story) < STORY_LINES:
+                    incident = incident.tell(state.at, event.because)
+                incident = replace(incident, ended=(*incident.ended, event.key))
+                self._keep(incident)
+                if incident.stands and incident.is_calm:
+                    state.deadlines[f"calm-{incident.id}"] = state.at + self._policy.calm_s
+
+    def _calmed(self, id: int) -> None:
+        incident = self.state.incidents[id - 1]
+        self._keep(incident.move(IncidentPhase.RESOLVED, at=self.state.at, because=f"nothing of it was seen for {self._policy.calm_s:.0f} s"))
+
+    def _close_standing(self, because: str) -> None:
+        """What stood beside a gang is over with it. What still is so is found again beside the next."""
+        state = self.state
+        for incident in [one for one in state.incidents if one.is_open and one.stands]:
+            state.deadlines.pop(f"calm-{incident.id}", None)
+            self._keep(incident.move(IncidentPhase.RESOLVED, at=state.at, because=because))
+
+    def _take_over(self, finding: Finding, began_at: float) -> Incident | None:
+        """The standing incident that has told of this coming, if one did: its story goes on. Its bill begins now, since the gang ran until now."""
+        state, gang = self.state, self.state.gang
+        assert gang is not None
+        for incident in reversed(state.incidents):
+            if incident.is_open and incident.stands and belongs(finding, incident.findings):
+                state.deadlines.pop(f"calm-{incident.id}", None)
+                judged = len(incident.findings)
+                return replace(incident, stands=False, generation=gang.generation, began_at=began_at, step_before=state.step, findings_judged=judged)
+        return None
 
     def _trouble(self, finding: Finding, *, began_at: float, examine: bool = False, exit: Exit | None = None) -> None:
         """Something is wrong with the gang. Open an incident or add to the open one; examine first if asked, else stop at once."""
@@ -418,9 +478,11 @@ class Core:
         began_at = max(min(began_at, state.at), gang.started_at)
         if incident is None:
             self._bill_work_done_again(began_at)
-            incident = Incident(id=len(state.incidents) + 1, generation=gang.generation, opened_at=state.at, began_at=began_at, step_before=state.step)
+            incident = self._take_over(finding, began_at)
+            if incident is None:
+                incident = Incident(id=len(state.incidents) + 1, generation=gang.generation, opened_at=state.at, began_at=began_at, step_before=state.step)
+                state.incidents.append(incident)
             incident = incident.tell(state.at, f"noticed: {finding.because}")
-            state.incidents.append(incident)
         else:
             incident = incident.tell(state.at, f"and: {finding.because}")
         self._keep(replace(incident, findings=(*incident.findings, finding), exits=(*incident.exits, exit) if exit is not None else incident.exits))
@@ -453,6 +515,7 @@ class Core:
         state, gang, spec = self.state, self.state.gang, self.state.spec
         assert gang is not None and spec is not None
         self._leave_running()
+        self._close_standing("the gang it was seen beside is stopped")
         state.ledger.enter(Bucket.STOP, state.at)
         self._enter(JobPhase.STOPPING, because)
         incident = self._open_incident()
@@ -599,6 +662,7 @@ class Core:
     def _end(self, outcome: Outcome, code: int, because: str) -> None:
         state = self.state
         self._give_up_incident(because)
+        self._close_standing("the job has ended")
         state.outcome, state.code, state.pending, state.deadlines = outcome, code, {}, {}
         self._enter(JobPhase.ENDED, because)
         state.ledger.enter(Bucket.END, state.at)
@@ -685,6 +749,8 @@ class Core:
                     self._ranks_missing()
                 case "unguarded":
                     self._unguarded()
+                case _ if name.startswith("calm-"):
+                    self._calmed(int(name.removeprefix("calm-")))
 
     def _nodes_did_not_come(self) -> None:
         state, wanted, ready, cleaning = self.state, self._spec.nodes, self._count(NodeState.READY), self._count(NodeState.CLEANING)
@@ -753,12 +819,12 @@ class Core:
         self.state.phase, self.state.because = phase, because
 
     def _open_incident(self) -> Incident | None:
-        incidents = self.state.incidents
-        return incidents[-1] if incidents and incidents[-1].is_open else None
+        """The one the gang was, or is being, stopped for."""
+        return next((one for one in reversed(self.state.incidents) if one.is_open and not one.stands), None)
 
     def _keep(self, incident: Incident) -> None:
-        assert self.state.incidents[-1].id == incident.id
-        self.state.incidents[-1] = incident
+        assert self.state.incidents[incident.id - 1].id == incident.id
+        self.state.incidents[incident.id - 1] = incident
 
     def _close(self, incident: Incident, to: IncidentPhase, because: str, *, step_after: int = -1) -> None:
         """End an incident and write its bill: what the ledger holds since it began."""
@@ -776,8 +842,8 @@ class Core:
     def _bill_work_done_again(self, until: float) -> None:
         """It belongs to the price of the incident that lost the work, which is closed as soon as the gang works again."""
         state = self.state
-        if state.ledger.open_bucket is Bucket.RECOMPUTE and state.incidents and state.incidents[-1].phase is IncidentPhase.RESOLVED:
-            incident = state.incidents[-1]
+        incident = next((one for one in reversed(state.incidents) if not one.stands), None)
+        if state.ledger.open_bucket is Bucket.RECOMPUTE and incident is not None and incident.phase is IncidentPhase.RESOLVED:
             seconds = max(0.0, until - max(state.ledger.spans[-1].since, incident.began_at))
             self._keep(replace(incident, costs={**incident.costs, Bucket.RECOMPUTE: seconds}))
 
@@ -792,8 +858,9 @@ class Core:
         """Every invariant, for tests and simulation: called after each step there."""
         state, gang = self.state, self.state.gang
         assert (state.outcome is None) == (state.phase is not JobPhase.ENDED), "a job has an outcome when, and only when, it has ended"
-        assert sum(incident.is_open for incident in state.incidents) <= 1, "one story at a time"
-        assert not any(incident.is_open for incident in state.incidents[:-1]), "only the last incident can be open"
+        assert sum(incident.is_open and not incident.stands for incident in state.incidents) <= 1, "the gang is stopped for one story at a time"
+        assert all(incident.id == number for number, incident in enumerate(state.incidents, start=1)), "an incident is found by its number"
+        assert all(incident.phase is IncidentPhase.NOTICED for incident in state.incidents if incident.is_open and incident.stands), "what stands is watched"
         assert abs(sum(state.ledger.totals().values()) - state.ledger.wall_s) < 1e-6 * max(1.0, state.ledger.wall_s), "every second is in one bucket"
         for before, after in zip(state.ledger.spans, state.ledger.spans[1:], strict=False):
             assert before.until == after.since, "spans meet"
@@ -804,7 +871,7 @@ class Core:
             assert usable, f"{pending.kind} waits for {pending.node}, which is {state.nodes[pending.node].state}"
         if state.outcome is not None:
             assert not state.pending and not state.deadlines, "an ended job waits for nothing"
-            assert self._open_incident() is None, "an ended job has no open story"
+            assert not any(incident.is_open for incident in state.incidents), "an ended job has no open story"
             return
         if gang is not None and state.spec is not None:
             assert len(set(gang.nodes)) == len(gang.nodes), "a node is in a gang once"

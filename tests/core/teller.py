@@ -3,6 +3,7 @@
     submit nodes=2 spares=1 ranks=2 [policy=value …]     hear NODE [running=GENERATION:RANK,RANK]     silent NODE
     done KIND [NODE] [port=1] [checkpoint=NAME:STEP]     fail KIND NODE [permanent] [unkillable=77]   up [NAME:STEP]      stopped
     exit RANK KIND [code=1] [signal=9] [step=5] [exception=E] [print=F] [ours] [generation=G]         find KIND RANK [generation=G] [checkpoint=NAME:STEP]
+    passed KIND RANK
     restored STEP     progress STEP     saved STEP     stop [now]     wait SECONDS     tick     restart     resume     story     ledger     nodes
 
 `up` answers all that a start waits for, `stopped` all that a stop waits for. `restart` reads the state again from its bytes, as a control that was killed does,
@@ -25,6 +26,7 @@ from holdfast.domain.event import (
     EffectDone,
     EffectFailed,
     Event,
+    FindingEnded,
     FindingMade,
     GangRestored,
     JobResumed,
@@ -37,7 +39,7 @@ from holdfast.domain.event import (
     WorkerExited,
 )
 from holdfast.domain.exit import Exit, ExitKind
-from holdfast.domain.finding import Finding
+from holdfast.domain.finding import BREAKING, Finding
 from holdfast.domain.job import JobSpec, Policy
 from holdfast.domain.state import State
 
@@ -143,12 +145,18 @@ class Teller:
 
     def _find(self, plain: list[str], named: dict[str, str]) -> None:
         kind, rank = plain[0], int(plain[1])
-        finding = Finding(kind=kind, ranks=(rank,), since=self.at - 12.0, because=f"rank {rank} made no progress for 12.0 s")
+        because = f"rank {rank} made no progress for 12.0 s" if kind in BREAKING else f"rank {rank}: {kind}"
+        finding = Finding(kind=kind, ranks=(rank,), since=self.at - 12.0, because=because)
         if "checkpoint" in named:
             name, _, step = named["checkpoint"].partition(":")
             because = f"the loss of rank {rank} is not finite right after {name} was restored"
             finding = Finding(kind=kind, ranks=(rank,), since=self.at - 1.0, because=because, checkpoint=name, step=int(step))
         self.take(FindingMade(at=self.at, generation=int(named.get("generation", self._generation())), finding=finding))
+
+    def _passed(self, plain: list[str], named: dict[str, str]) -> None:
+        kind, rank = plain[0], int(plain[1])
+        key = Finding(kind=kind, ranks=(rank,), because="").key
+        self.take(FindingEnded(at=self.at, generation=self._generation(), key=key, because=f"rank {rank}: {kind} no more"))
 
     def _generation(self) -> int:
         return self.core.state.generation

@@ -20,13 +20,12 @@ def replayed(journal: Journal, incident: int | None) -> Replayed:
     core, kept, differences = Core(), [], []
     known = 0
     for entry in journal.entries():
-        was_open = known > 0 and core.state.incidents[-1].is_open
+        was_open = {one.id for one in core.state.incidents if one.is_open}
         effects = core.step(entry.event)
         known = len(core.state.incidents)
         if effects != entry.effects:
             differences.append(f"event {entry.seq}: this version decides {_names(effects)}, the one that ran decided {_names(entry.effects)}")
-        now = core.state.incidents[-1] if known else None
-        if incident is None or (now is not None and now.id == incident and (now.is_open or was_open)):
+        if incident is None or incident in was_open or any(one.id == incident and one.is_open for one in core.state.incidents):
             kept.append(entry)
     if incident is not None and not kept:
         raise UserError(f"there is no incident {incident}; there are {known}")

@@ -39,6 +39,7 @@ from holdfast.cli.words import (
     remedy_of,
     saving_sentence,
     steps_again,
+    timeline,
 )
 from holdfast.domain.diagnosis import Diagnosis
 from holdfast.domain.goodput import Bucket
@@ -115,7 +116,8 @@ def _figures(state: State, history: Sequence[Sample]) -> list[tuple[str, str]]:
     if losses:
         figures.append(("last loss", f"{losses[-1]:.3f}"))
     figures.append(("incidents", str(len(state.incidents))))
-    recoveries = sorted(one.closed_at - one.began_at for one in state.incidents if one.closed_at is not None and one.phase is IncidentPhase.RESOLVED)
+    resolved = [one for one in state.incidents if one.phase is IncidentPhase.RESOLVED and not one.stands]
+    recoveries = sorted(one.closed_at - one.began_at for one in resolved if one.closed_at is not None)
     if recoveries:
         figures.append(("median recovery", duration(recoveries[len(recoveries) // 2])))
     return figures
@@ -284,7 +286,9 @@ def _because(incident: Incident) -> str:
 
 def _spans(state: State, incident: Incident) -> str:
     """Each part of the recovery on its own row, to the end of the work that was done again."""
-    until = min((other.began_at for other in state.incidents if other.id > incident.id), default=state.at)
+    if incident.stands:
+        return ""
+    until = min((other.began_at for other in state.incidents if other.id > incident.id and not other.stands), default=state.at)
     closed = incident.closed_at if incident.closed_at is not None else state.at
     rows: dict[Bucket, list[Bar]] = {}
     for span in state.ledger.spans:
@@ -315,9 +319,7 @@ def _cut_restore(rows: dict[Bucket, list[Bar]], seconds: float) -> None:
 
 
 def _story(incident: Incident) -> str:
-    first = "the fault happened" if incident.opened_at > incident.began_at else "the fault happened, and was seen at once"
-    told = [(0.0, first), *((line.at - incident.began_at, line.what) for line in incident.story)]
-    rows = "".join(f'<tr><td class="number">{duration(max(0.0, seconds))}</td><td>{escape(one_line(what))}</td></tr>' for seconds, what in told)
+    rows = "".join(f'<tr><td class="number">{when}</td><td>{escape(what)}</td></tr>' for when, what in timeline(incident))
     return f'<table class="story"><tbody>{rows}</tbody></table>'
 
 

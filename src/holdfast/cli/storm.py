@@ -214,7 +214,7 @@ class Storm:
         self.say(f"storm: {blow.said}")
 
     def _wait(self, struck: Struck, view: View) -> None:
-        followed = tuple(incident.id for incident in view.incidents if incident.id > struck.incidents_before)
+        followed = tuple(incident.id for incident in view.incidents if incident.id > struck.incidents_before and not incident.stands)
         answered = _is_well(view) and (bool(followed) or self._is_ridden_through(struck, view))
         if not answered and view.at - struck.at < PATIENCE_S:
             return
@@ -235,7 +235,7 @@ class Storm:
 def _is_well(view: View) -> bool:
     """Every rank is there and has finished a step, and no story is open."""
     stepped = len(view.ranks) == view.world_size and all(rank.step > rank.step_started for rank in view.ranks)
-    return view.phase == "running" and stepped and all(incident.phase in ("resolved", "gave_up") for incident in view.incidents)
+    return view.phase == "running" and stepped and all(incident.stands or incident.phase in ("resolved", "gave_up") for incident in view.incidents)
 
 
 def _workers(view: View) -> frozenset[int]:

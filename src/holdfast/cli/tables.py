@@ -43,6 +43,7 @@ from holdfast.cli.words import (
     remedy_of,
     saving_sentence,
     steps_again,
+    timeline,
 )
 from holdfast.control.journal import Entry
 from holdfast.domain.diagnosis import Diagnosis
@@ -288,9 +289,8 @@ def _timeline(incident: Incident) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", no_wrap=True, style="cyan", width=10)
     table.add_column()
-    table.add_row("0.00 s", Text("the fault happened" if incident.opened_at > incident.began_at else "the fault happened, and was seen at once", style="dim"))
-    for line in incident.story:
-        table.add_row(duration(line.at - incident.began_at), Text(one_line(line.what)))
+    for when, what in timeline(incident):
+        table.add_row(when, Text(what))
     return table
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from holdfast.diagnose.together import leading
 from holdfast.domain.diagnosis import Diagnosis
 from holdfast.domain.exit import Exit
+from holdfast.domain.finding import Finding
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.incident import Incident
 from holdfast.domain.job import Outcome
@@ -120,13 +122,19 @@ def saving_sentence(every: int, interval_s: float, because: str) -> str:
 def cause_of(incident: Incident) -> str:
     """The cause with its culprit: "killed (rank 2)"; before the diagnosis, what was noticed."""
     if not incident.diagnoses:
-        return incident.findings[0].kind.replace("_", " ") if incident.findings else "not known yet"
+        return finding_sentence(leading(incident.findings)) if incident.findings else "not known yet"
     last = incident.diagnoses[-1]
     where = f" ({culprit_of(last)})" if culprit_of(last) else ""
     return f"{last.cause.replace('_', ' ')}{where}"
 
 
-def culprit_of(diagnosis: Diagnosis) -> str:
+def finding_sentence(finding: Finding) -> str:
+    """What and where: "slow rank (rank 2)"."""
+    where = culprit_of(finding)
+    return f"{finding.kind.removeprefix('rule:').replace('_', ' ')}{f' ({where})' if where else ''}"
+
+
+def culprit_of(diagnosis: Diagnosis | Finding) -> str:
     parts = []
     if diagnosis.ranks:
         parts.append(f"rank{'s' if len(diagnosis.ranks) > 1 else ''} {ranges(diagnosis.ranks)}")
@@ -136,13 +144,24 @@ def culprit_of(diagnosis: Diagnosis) -> str:
 
 
 def remedy_of(incident: Incident) -> str:
+    if incident.stands:
+        return "watched"
     return incident.plans[-1].rung.name.lower() if incident.plans else "none yet"
+
+
+def timeline(incident: Incident) -> list[tuple[str, str]]:
+    """The story with its times, counted from the fault on; what told of it beforehand has a minus."""
+    first = "the fault happened" if incident.opened_at > incident.began_at else "the fault happened, and was seen at once"
+    before = [(line.at - incident.began_at, line.what) for line in incident.story if line.at < incident.began_at]
+    after = [(line.at - incident.began_at, line.what) for line in incident.story if line.at >= incident.began_at]
+    told = [*before, (0.0, "the gang could not go on" if before else first), *after]
+    return [(f"−{duration(-seconds)}" if seconds < 0 else duration(seconds), one_line(what)) for seconds, what in told]
 
 
 def bill_of(state: State, incident: Incident) -> dict[Bucket, float]:
     """What an incident cost, by bucket: the core's own bill, and while it is open what the ledger holds since it began."""
     bill = {Bucket(name): seconds for name, seconds in incident.costs.items()}
-    for span in state.ledger.spans if incident.is_open else ():
+    for span in state.ledger.spans if incident.is_open and not incident.stands else ():
         bill[span.bucket] = bill.get(span.bucket, 0.0) + max(0.0, span.until - max(span.since, incident.began_at))
     return {bucket: bill[bucket] for bucket in Bucket if bill.get(bucket, 0.0) > 0 and bucket is not Bucket.PRODUCTIVE}
 
@@ -175,8 +194,8 @@ def steps_again(incident: Incident) -> int | None:
 
 def first_cause_exit(state: State) -> Exit | None:
     """Of the incident a job ended on, the exit of the rank to blame; its tail holds the traceback."""
-    incident = state.incidents[-1] if state.incidents else None
-    if state.outcome in (None, Outcome.FINISHED, Outcome.STOPPED) or incident is None or not incident.diagnoses:
+    incident = _ended_on(state)
+    if incident is None:
         return None
     diagnosis = incident.diagnoses[-1]
     # An incident may span several generations, in which the same rank may have died more than once: the last one is what was diagnosed last.
@@ -185,13 +204,20 @@ def first_cause_exit(state: State) -> Exit | None:
     return next(reversed(same or blamed), None)
 
 
+def _ended_on(state: State) -> Incident | None:
+    """The incident that ended a job that failed, if it was diagnosed."""
+    broke = next((one for one in reversed(state.incidents) if not one.stands), None)
+    failed = state.outcome not in (None, Outcome.FINISHED, Outcome.STOPPED)
+    return broke if failed and broke is not None and broke.diagnoses else None
+
+
 def last_words(state: State) -> str:
     """What to print last of all when a job failed: the first cause's own traceback, or the stack it hung in. Empty when there is none."""
     exit = first_cause_exit(state)
     if exit is not None and printed(exit.tail):
         return f"The first cause, rank {exit.rank}, printed last:\n\n{printed(exit.tail)}\n"
-    if state.outcome in (None, Outcome.FINISHED, Outcome.STOPPED) or not state.incidents or not state.incidents[-1].diagnoses:
+    incident = _ended_on(state)
+    if incident is None:
         return ""
-    incident = state.incidents[-1]
     hung = [(rank, incident.stacks[str(rank)]) for rank in incident.diagnoses[-1].ranks if str(rank) in incident.stacks]
     return f"Rank {hung[0][0]} hung here:\n\n{clean(hung[0][1]).strip()}\n" if hung else ""

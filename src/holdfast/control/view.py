@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from holdfast.control.memory import Memory
 from holdfast.control.observer import Observer
+from holdfast.diagnose.together import leading
 from holdfast.domain.event import IntervalChosen
 from holdfast.domain.incident import Incident
 from holdfast.domain.state import State
@@ -43,8 +44,9 @@ def _saving(chosen: IntervalChosen) -> SavingView:
 
 def _incident(incident: Incident, now: float) -> IncidentView:
     diagnosis = incident.diagnoses[-1] if incident.diagnoses else None
+    first = leading(incident.findings)
     return IncidentView(
-        id=incident.id, at=incident.opened_at, phase=incident.phase, cause=diagnosis.cause if diagnosis else "",
-        because=diagnosis.because if diagnosis else incident.findings[0].because if incident.findings else "",
+        id=incident.id, at=incident.opened_at, phase=incident.phase, cause=diagnosis.cause if diagnosis else first.kind if incident.stands else "",
+        because=diagnosis.because if diagnosis else first.because, stands=incident.stands,
         rung=incident.plans[-1].rung.name.lower() if incident.plans else "", seconds=(incident.closed_at or now) - incident.began_at,
     )  # fmt: skip

@@ -61,6 +61,16 @@ class FindingMade:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FindingEnded:
+    """What a finding claimed is so no longer. Only for those that stand beside a running gang."""
+
+    at: float
+    generation: int
+    key: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GangRestored:
     """Every rank has entered its loop."""
 
@@ -154,6 +164,7 @@ Event = (
     | NodeSilent
     | WorkerExited
     | FindingMade
+    | FindingEnded
     | GangRestored
     | ProgressSeen
     | CheckpointSaved
@@ -170,6 +181,7 @@ EVENTS: tuple[type[Event], ...] = (
     NodeSilent,
     WorkerExited,
     FindingMade,
+    FindingEnded,
     GangRestored,
     ProgressSeen,
     CheckpointSaved,

@@ -3,11 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Severity(StrEnum):
+    INFO = "info"  # Worth knowing.
+    WARNING = "warning"  # It costs something, or will.
+    CRITICAL = "critical"  # Training is lost, stands still, or is about to.
+
+
+# Findings the gang cannot go on with. Every other one stands beside a job that runs, until it ends.
+BREAKING = frozenset({"worker_exited", "silent_rank", "stopped_rank", "silent_node", "poisoned_checkpoint", "start_failed", "not_startable", "unkillable"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    kind: str  # Names the fault and not the cure: "worker_exited", "silent_rank", "stopped_rank", "silent_node", "poisoned_checkpoint".
+    kind: str  # Names the fault and not the cure: "worker_exited", "silent_rank", "slow_rank", "loss_spike", "rule:DiskNearlyFull".
     because: str
     node: str = ""
     ranks: tuple[int, ...] = ()
@@ -15,3 +26,14 @@ class Finding:
     evidence: tuple[str, ...] = ()
     checkpoint: str = ""  # The one it is about, if it is about one,
     step: int = -1  # and its step.
+    severity: Severity = Severity.CRITICAL
+    of: str = ""  # The GPU, disk or interface of the node it is about, if it is about one.
+
+    @property
+    def breaks(self) -> bool:
+        return self.kind in BREAKING
+
+    @property
+    def key(self) -> str:
+        """What is wrong with whom: the same while it stands, and when it comes again."""
+        return "/".join((self.kind, self.node, self.of, ",".join(map(str, self.ranks))))

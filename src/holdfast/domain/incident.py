@@ -22,7 +22,8 @@ class IncidentPhase(StrEnum):
 
 # What may follow what. A fault during recovery takes the incident back to stopping: it stays one story.
 NEXT: dict[IncidentPhase, tuple[IncidentPhase, ...]] = {
-    IncidentPhase.NOTICED: (IncidentPhase.EXAMINING, IncidentPhase.STOPPING),
+    # One that stands beside a running gang is resolved when what was found has ended; one that breaks it goes on to a stop.
+    IncidentPhase.NOTICED: (IncidentPhase.EXAMINING, IncidentPhase.STOPPING, IncidentPhase.RESOLVED, IncidentPhase.GAVE_UP),
     IncidentPhase.EXAMINING: (IncidentPhase.STOPPING, IncidentPhase.RESOLVED, IncidentPhase.GAVE_UP),
     IncidentPhase.STOPPING: (IncidentPhase.ACTING, IncidentPhase.RESOLVED, IncidentPhase.GAVE_UP),
     IncidentPhase.ACTING: (IncidentPhase.RESOLVED, IncidentPhase.EXAMINING, IncidentPhase.STOPPING, IncidentPhase.GAVE_UP),
@@ -62,10 +63,17 @@ class Incident:
     step_before: int = -1
     step_after: int = -1  # Where training went on; the difference is the work that had to be done again.
     costs: dict[str, float] = field(default_factory=dict)  # Seconds by bucket, from first sign to outcome.
+    stands: bool = False  # Nothing was stopped for it: the gang runs on.
+    ended: tuple[str, ...] = ()  # The keys of those of its findings that are so no longer.
 
     @property
     def is_open(self) -> bool:
         return self.closed_at is None
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether everything it is about has ended."""
+        return all(finding.key in self.ended for finding in self.findings)
 
     def move(self, to: IncidentPhase, *, at: float, because: str) -> Incident:
         if to not in NEXT[self.phase]:

@@ -41,6 +41,7 @@ class Policy:
     unguarded_after_s: float = 30.0  # No beat for this long after the start: the script does not beat at all.
     backoff_after: int = 3  # The first failures in a row are answered at once, the next after 1, 2, 4, … seconds.
     backoff_max_s: float = 60.0
+    calm_s: float = 30.0  # What stood beside a running gang and ended may come again for this long before its story is closed.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

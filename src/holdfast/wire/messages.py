@@ -193,6 +193,7 @@ class IncidentView(Message, frozen=True, kw_only=True):
     because: str
     rung: str
     seconds: float
+    stands: bool = False  # Nothing was stopped for it.
 
 
 class SavingView(Message, frozen=True, kw_only=True):
