@@ -29,7 +29,7 @@ from harness.jobs import Job, scratch_directory
 from harness.measure import Report, arguments, mean_upper_bound, median, say
 from harness.processes import Process, cpu_s, kill, wait_until
 
-from holdfast.domain.beat import BEAT_BYTES
+from holdfast.domain.beat import BEAT_FILE_BYTES
 from holdfast.trainer.beats import Beats, open_beats
 
 STEP_S = 0.0125  # The bar is for steps of 10 ms and more; a little above it, so that no block falls below.
@@ -162,7 +162,7 @@ def tell_step_time(report: Report, case: Case, pairs: list[Pair], used_s: dict[s
 def beat(report: Report) -> None:
     where = "/dev/shm" if Path("/dev/shm").is_dir() else None
     with tempfile.NamedTemporaryFile(dir=where) as file:
-        file.write(bytes(BEAT_BYTES))
+        file.write(bytes(BEAT_FILE_BYTES))
         file.flush()
         beats = open_beats(Path(file.name))
         samples = [time_beats(beats, 5_000) for _ in range(101)]  # Each shorter than a time slice, so that the median is undisturbed.

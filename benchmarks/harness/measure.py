@@ -37,8 +37,10 @@ console = Console(highlight=False) if sys.stdout.isatty() else Console(highlight
 _began = time.monotonic()
 
 
-def arguments(description: str, *, flags: Mapping[str, str] | None = None, **counts: tuple[int, int, str]) -> argparse.Namespace:
-    """The options every benchmark has, its `flags` (name to meaning), and its counts: name to (full, quick, meaning). A count given explicitly beats both."""
+def arguments(
+    description: str, *, flags: Mapping[str, str] | None = None, texts: Mapping[str, str] | None = None, **counts: tuple[int, int, str]
+) -> argparse.Namespace:
+    """The options every benchmark has, its `flags` and `texts` (name to meaning), and its counts: name to (full, quick, meaning); one given beats both."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="smaller counts: a first look that ends within 15 minutes")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything that was measured, sample by sample")
@@ -46,6 +48,8 @@ def arguments(description: str, *, flags: Mapping[str, str] | None = None, **cou
     parser.add_argument("--seed", type=int, default=0, help="of the random choices: whom to kill, and when (default: 0)")
     for name, meaning in (flags or {}).items():
         parser.add_argument(f"--{name}", action="store_true", help=meaning)
+    for name, meaning in (texts or {}).items():
+        parser.add_argument(f"--{name}", default="", metavar=name.upper(), help=meaning)
     for name, (full, quick, meaning) in counts.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, help=f"{meaning} (default: {full}, quick: {quick})")
     chosen = parser.parse_args()

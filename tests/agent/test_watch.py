@@ -15,7 +15,7 @@ import pytest
 from end_to_end.jobs import environment, eventually
 
 from holdfast.agent.watch import Watch
-from holdfast.domain.beat import BEAT_BYTES
+from holdfast.domain.beat import BEAT_FILE_BYTES
 from holdfast.trainer.beats import open_beats
 from holdfast.wire.messages import Reading
 
@@ -78,7 +78,7 @@ def test_numbers_that_were_reported_and_are_not_finite_are_told_from_those_that_
 
 def test_the_record_is_made_empty_and_for_its_owner_alone(watch: Watch) -> None:
     path = watch.beat_path(1, 0)
-    assert path.read_bytes() == bytes(BEAT_BYTES)
+    assert path.read_bytes() == bytes(BEAT_FILE_BYTES)
     assert path.stat().st_mode & 0o077 == 0
 
 

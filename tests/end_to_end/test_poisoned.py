@@ -42,7 +42,7 @@ def test_a_checkpoint_of_nan_is_left_behind_and_training_ends_as_it_would_have_w
     causes = [diagnosis for incident in ended.incidents for diagnosis in incident.diagnoses]
     assert [one.cause for one in causes] == [Cause.KILLED, Cause.POISONED_CHECKPOINT]
     assert (causes[-1].ranks, causes[-1].node, causes[-1].step) == ((), "", 10)
-    assert any(name in line.what for line in ended.incidents[-1].story)
+    assert any(name in line.what for line in ended.incidents[-1].story), ended.incidents[-1]
 
 
 def test_where_the_only_checkpoint_holds_nan_the_job_says_so_and_does_not_start_from_scratch(state: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from holdfast.domain.beat import BEAT_BYTES, Beat, read_beat
+from holdfast.domain.beat import BEAT_FILE_BYTES, Beat, read_beat
 
 PATIENCE_S = 90.0
 _CONTEXT = multiprocessing.get_context("forkserver")
@@ -86,7 +86,7 @@ class Gang:
         if not plugged:
             return environment
         beats = self.directory / f"rank-{rank}.beats"
-        beats.write_bytes(bytes(BEAT_BYTES))
+        beats.write_bytes(bytes(BEAT_FILE_BYTES))
         return environment | {"HOLDFAST_BEATS": str(beats)}
 
 

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -118,3 +119,33 @@ def make_loader(order: str, batch_size: int, world_size: int, workers: int) -> D
         sampler = torch.utils.data.DistributedSampler(dataset, seed=3)
         return DataLoader(dataset, batch_size=batch_size // world_size, sampler=sampler, num_workers=workers)
     return DataLoader(dataset, batch_size=batch_size, shuffle=True, num_workers=workers)
+
+
+def measured(
+    *, steps: int = 40, slow_rank: int = -1, slow_s: float = 0.0, nan_rank: int = -1, nan_at: int = -1, drift_rank: int = -1, by_name: bool = False
+) -> None:  # fmt: skip
+    """Steps of DDP, or of gradients that are averaged by name, whose parts are known; what is reported is known too."""
+    dist.init_process_group("gloo")
+    rank, tokens = dist.get_rank(), holdfast.gauge("tokens_per_s", unit="1/s")
+    torch.manual_seed(0)
+    plain = nn.Linear(32, 32)
+    model = plain if by_name else nn.parallel.DistributedDataParallel(plain)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.125)
+    run = holdfast.guard(model=model, optimizer=optimizer)
+    for step in run.steps(steps):
+        if rank == slow_rank:
+            time.sleep(slow_s)
+        loss = model(torch.ones(4, 32)).pow(2).mean() * (float("nan") if (rank, step) == (nan_rank, nan_at) else 1.0)
+        optimizer.zero_grad()
+        loss.backward()
+        for parameter in model.parameters() if by_name else ():
+            dist.all_reduce(parameter.grad)
+        optimizer.step()
+        if rank == drift_rank and step == steps // 2:
+            with torch.no_grad():
+                plain.bias[3] += 1e-6
+        run.report(loss=loss, grad_norm=2.0, accuracy=0.75)
+        tokens.set(1000 + rank)
+        with run.phase("eval"):
+            time.sleep(0.005)
+    dist.barrier()

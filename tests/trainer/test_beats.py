@@ -12,7 +12,7 @@ import pytest
 from trainer.gang import Gang
 
 import holdfast
-from holdfast.domain.beat import BEAT_BYTES, GUARDED, Beat, pack_beat, read_beat
+from holdfast.domain.beat import BEAT_BYTES, BEAT_FILE_BYTES, GUARDED, Beat, pack_beat, read_beat
 from holdfast.errors import UserError
 from holdfast.trainer.beats import open_beats
 from holdfast.trainer.place import place_here
@@ -21,7 +21,7 @@ from holdfast.trainer.place import place_here
 @pytest.fixture
 def record(tmp_path: Path) -> Path:
     path = tmp_path / "beats"
-    path.write_bytes(bytes(BEAT_BYTES))
+    path.write_bytes(bytes(BEAT_FILE_BYTES))
     return path
 
 

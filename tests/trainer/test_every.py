@@ -15,7 +15,7 @@ import holdfast
 from holdfast.agent.watch import Watch
 from holdfast.checkpoint.layout import MANIFEST, failed_file, parse_directory_name
 from holdfast.checkpoint.remove import Retention
-from holdfast.domain.beat import BEAT_BYTES, FOLLOWS, read_beat
+from holdfast.domain.beat import BEAT_FILE_BYTES, FOLLOWS, read_beat
 from holdfast.domain.interval import INTERVAL_BYTES, Told, pack_interval, read_interval
 from holdfast.errors import UserError
 from holdfast.trainer.every import Every, open_record
@@ -110,7 +110,7 @@ def test_what_only_some_ranks_saved_is_given_up_so_that_nobody_waits_for_the_res
 @pytest.fixture
 def plugged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """As under an agent; where the beats are."""
-    for name, size in (("beats", BEAT_BYTES), ("interval", INTERVAL_BYTES)):
+    for name, size in (("beats", BEAT_FILE_BYTES), ("interval", INTERVAL_BYTES)):
         (tmp_path / name).write_bytes(bytes(size))
         monkeypatch.setenv(f"HOLDFAST_{name.upper()}", str(tmp_path / name))
     monkeypatch.setenv("HOLDFAST_CHECKPOINTS", str(tmp_path / "checkpoints"))

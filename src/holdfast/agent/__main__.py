@@ -26,6 +26,7 @@ import msgspec
 from holdfast.agent import stacks, tree
 from holdfast.agent.copies import Copies, NotHeld
 from holdfast.agent.exits import NOTHING_COUNTED, Evidence, MemoryKills, classify, read_kernel_log, read_memory_kills, read_memory_kills_again
+from holdfast.agent.measure import EVERY_S, Measure
 from holdfast.agent.parent import ParentGone, Row, WarmParent
 from holdfast.agent.persist import Persist
 from holdfast.agent.recorded import Recorded
@@ -78,6 +79,7 @@ class Agent:
             Path(spec.shared_memory), Path(spec.checkpoints), self._persist, ranks=lambda: self._watch.ranks(),
             fetch=from_remote(spec.job.remote, self._leaving.is_set),
         )  # fmt: skip
+        self._measure = Measure(spec.node, self._watch, disks=[Path(spec.checkpoints)], log_size=self._log_size)
         self._persist_copies: tuple[int, ...] = ()
         self._upload_s = 0.0
         self._grace_s = 0.0
@@ -85,8 +87,9 @@ class Agent:
     async def run(self) -> None:
         await self._find_parent()
         peers = await serve(Path(self._spec.peer), self._copies.serve)
-        loops = [self._talk(), self._read_beats(), self._probe(), self._follow(), self._keep_parent(), self._persist.run(), self._copies.run()]
-        loops += [self._scrub.run(), *([self._sender.run()] if self._spec.job.remote else [])]
+        self._measure.start()
+        loops = [self._talk(), self._read_beats(), self._probe(), self._send_signals(), self._follow(), self._keep_parent()]
+        loops += [self._persist.run(), self._copies.run(), self._scrub.run(), *([self._sender.run()] if self._spec.job.remote else [])]
         tasks = [asyncio.create_task(loop) for loop in loops]
         leaving = asyncio.create_task(self._leaving.wait())
         await asyncio.wait([*tasks, leaving], return_when=asyncio.FIRST_COMPLETED)
@@ -97,6 +100,7 @@ class Agent:
         peers.close()
         Path(self._spec.peer).unlink(missing_ok=True)
         self._copies.close()
+        self._measure.close()
         if broken and not self._leaving.is_set():
             self._sender.stop()
             broken[0].result()  # Our own mistake: stop here, and leave the workers to the agent that comes after us.
@@ -123,6 +127,7 @@ class Agent:
                 )
             )  # fmt: skip
             self._send_readings()
+            self._measure.introduce()
             for told in self._outbox.unacknowledged():
                 channel.send(told)
             with contextlib.suppress(BadFrame):
@@ -423,6 +428,13 @@ class Agent:
             await asyncio.sleep(self._spec.probe_every_s)
             for generation, finding in self._watch.probe():
                 self._tell(FindingMade(at=0.0, generation=generation, finding=replace(finding, node=self._spec.node)))
+
+    async def _send_signals(self) -> None:
+        while True:
+            await asyncio.sleep(EVERY_S)
+            message = self._measure.take(time.monotonic())
+            if self._channel is not None:
+                self._channel.send(message)
 
     def _sample_stack(self, generation: int, rank: int, pid: int) -> str:
         """The answer to the question of a second ago; and ask again."""

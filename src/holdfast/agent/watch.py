@@ -18,8 +18,9 @@ from pathlib import Path
 
 from holdfast.agent import tree
 from holdfast.detect.silent_rank import Look, SilentRank
-from holdfast.domain.beat import BEAT_BYTES, FOLLOWS, GUARDED, RESTORED, Beat, read_beat
+from holdfast.domain.beat import BEAT_BYTES, BEAT_FILE_BYTES, FOLLOWS, GUARDED, RESTORED, TABLE_AT, Beat, read_beat
 from holdfast.domain.finding import Finding
+from holdfast.domain.gauges import Gauge, read_gauges
 from holdfast.domain.interval import INTERVAL_BYTES, Told, pack_interval
 from holdfast.wire.messages import Reading
 
@@ -59,7 +60,7 @@ class Watch:
         """Where the worker beats. Made, and emptied, before the worker starts."""
         path = self._directory / f"beat-{generation}-{rank}"
         if not path.exists():
-            path.write_bytes(bytes(BEAT_BYTES))
+            path.write_bytes(bytes(BEAT_FILE_BYTES))
             path.chmod(0o600)
         return path
 
@@ -77,7 +78,7 @@ class Watch:
 
     def add(self, rank: int, generation: int, pid: int) -> None:
         with self.beat_path(generation, rank).open("rb") as file:
-            memory = mmap.mmap(file.fileno(), BEAT_BYTES, prot=mmap.PROT_READ)
+            memory = mmap.mmap(file.fileno(), BEAT_FILE_BYTES, prot=mmap.PROT_READ)
         self._workers[rank] = _Worker(rank, generation, pid, memory, time.monotonic())
 
     def remove(self, rank: int, generation: int) -> Beat | None:
@@ -86,7 +87,7 @@ class Watch:
         if worker is None or worker.generation != generation:
             return None
         del self._workers[rank]
-        last = read_beat(worker.memory[:]) or worker.beat
+        last = read_beat(worker.memory[:BEAT_BYTES]) or worker.beat
         worker.memory.close()
         self.beat_path(generation, rank).unlink(missing_ok=True)
         return last
@@ -109,6 +110,10 @@ class Watch:
     def read(self) -> tuple[Reading, ...]:
         now_ns = time.monotonic_ns()
         return tuple(_reading(worker, now_ns) for _, worker in sorted(self._workers.items()))
+
+    def tables(self) -> dict[int, list[Gauge]]:
+        """What the workers say besides their beats."""
+        return {rank: read_gauges(worker.memory[TABLE_AT:]) for rank, worker in sorted(self._workers.items())}
 
     def probe(self) -> tuple[tuple[int, Finding], ...]:
         """Look at every process; what is found, with the generation it belongs to."""
@@ -150,7 +155,7 @@ def _resident_bytes(pid: int) -> int:
 
 
 def _reading(worker: _Worker, now_ns: int) -> Reading:
-    worker.beat = read_beat(worker.memory[:]) or worker.beat  # A torn record is passed over: the next look is soon.
+    worker.beat = read_beat(worker.memory[:BEAT_BYTES]) or worker.beat  # A torn record is passed over: the next look is soon.
     beat = worker.beat
     if beat is None:
         return Reading(rank=worker.rank, generation=worker.generation, pid=worker.pid, cpu_share=worker.cpu_share, memory_bytes=worker.memory_bytes)

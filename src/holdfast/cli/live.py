@@ -257,8 +257,11 @@ def summary_lines(state: State) -> list[str]:
         lines.append(saving_sentence(state.interval.every, state.interval.interval_s, state.interval.because))
     for incident in state.incidents:
         bill = bill_of(state, incident)
-        told = f"incident {incident.id}: {cause_of(incident)}; remedy: {remedy_of(incident)}; {str(incident.phase).replace('_', ' ')}"
-        lines.append(f"{told} after {duration(sum(bill.values()))} ({bill_sentence(bill)})")
+        told = f"incident {incident.id}: {cause_of(incident)}; remedy: {remedy_of(incident)}"
+        if incident.stands:
+            lines.append(f"{told} for {duration((incident.closed_at or state.at) - incident.began_at)} beside the running job")
+        else:
+            lines.append(f"{told}; {str(incident.phase).replace('_', ' ')} after {duration(sum(bill.values()))} ({bill_sentence(bill)})")
     return lines
 
 

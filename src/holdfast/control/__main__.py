@@ -29,8 +29,10 @@ from holdfast.control.interval import Intervals
 from holdfast.control.journal import Journal
 from holdfast.control.memory import Memory
 from holdfast.control.observer import Observer
+from holdfast.control.rulebook import rules_in_force
 from holdfast.control.samples import Samples
-from holdfast.control.view import view_of
+from holdfast.control.view import job_signals, view_of
+from holdfast.control.watching import Watching
 from holdfast.crashpoints import crash_point
 from holdfast.domain.effect import CONTROL, CaptureStacks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
 from holdfast.domain.event import EffectDone, EffectFailed, Event, JobResumed, JobSubmitted, NodeHeard, StopAsked, Ticked
@@ -40,7 +42,7 @@ from holdfast.launch.layout import JobDirectory
 from holdfast.launch.lifeline import die_with_parent
 from holdfast.wire.codec import decode_event, encode
 from holdfast.wire.frames import BadFrame, Channel, serve
-from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Hold, Interval, Leave, Output, Readings, StopJob, Told, Uploading, View, Watch
+from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Hold, Interval, Leave, Output, Readings, Signals, StopJob, Told, Uploading, View, Watch
 from holdfast.wire.outbox import Inbox
 
 _LOOK_EVERY_S = 0.2
@@ -55,6 +57,7 @@ class Control:
         self._journal = Journal(directory.journal)
         self._core = self._journal.load()
         self._observer = Observer()
+        self._watching = Watching(rules_in_force().rules, job=directory.job)
         self._memory = Memory()
         self._intervals = Intervals()
         self._fetching: Fetching | None = None
@@ -230,6 +233,7 @@ class Control:
             if hello is not None and self._agents.get(hello.node) is channel:
                 del self._agents[hello.node]
                 self._memory.gone(hello.node)
+                self._watching.gone(hello.node)
                 self._told_to_hold.pop(hello.node, None)
                 self._observer.disconnected(hello.node, self.now())
 
@@ -267,6 +271,8 @@ class Control:
                     self._uploads_stand(message.uploading)
                 for event in self._observer.read(message, self._core.state, self.now()):
                     self.accept(event)
+            case Signals():
+                self._watching.take(message, self.now())
             case Output():
                 for reader in self._readers:
                     reader.send(message)
@@ -334,6 +340,8 @@ class Control:
             if chosen is not None:
                 self.accept(chosen, lambda: self._tell_interval(self._agents.values()))
             view = self._view()
+            for event in self._watching.look(self._core.state, job_signals(view, self._core.state), self.now()):
+                self.accept(event)
             self._samples.add(view)
             for viewer in self._viewers:
                 viewer.send(view)

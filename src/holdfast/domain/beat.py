@@ -12,10 +12,14 @@ import struct
 from dataclasses import dataclass
 from typing import Final
 
+from holdfast.domain.gauges import TABLE_BYTES
+
 _BODY: Final = struct.Struct("<IIqqqq24sqqddddqqqqd")
 _SEQUENCE: Final = struct.Struct("<Q")
 _BACK: Final = _SEQUENCE.size + _BODY.size
 BEAT_BYTES: Final = _BACK + _SEQUENCE.size
+TABLE_AT: Final = -(-BEAT_BYTES // 64) * 64  # Behind the beat, on a line of its own: the worker's gauge table.
+BEAT_FILE_BYTES: Final = TABLE_AT + TABLE_BYTES
 (UNREPORTED,) = struct.unpack("<d", struct.pack("<Q", 0x7FF8_4E4F_4E45_0000))  # A NaN that no arithmetic gives: no such number was reported yet.
 BEAT_VERSION: Final = 2
 

@@ -18,7 +18,7 @@ BREAKING = frozenset({"worker_exited", "silent_rank", "stopped_rank", "silent_no
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    kind: str  # Names the fault and not the cure: "worker_exited", "silent_rank", "slow_rank", "loss_spike", "rule:DiskNearlyFull".
+    kind: str  # Names the fault and not the cure: "worker_exited", "silent_rank", "slow_rank", "loss_jump", "rule:DiskNearlyFull".
     because: str
     node: str = ""
     ranks: tuple[int, ...] = ()

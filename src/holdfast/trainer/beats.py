@@ -10,19 +10,21 @@ import mmap
 from pathlib import Path
 from time import monotonic_ns
 
-from holdfast.domain.beat import BEAT_BYTES, UNREPORTED, pack_fields
+from holdfast.domain.beat import BEAT_FILE_BYTES, TABLE_AT, UNREPORTED, pack_fields
+from holdfast.domain.gauges import GaugeTable
 
 
 class Beats:
     """The record as it will be written next: change the fields, then beat."""
 
     __slots__ = (
-        "_phase_bytes", "_seq", "_view", "data_wait_s", "flags", "generation", "grad_norm", "loss", "phase", "phase_since_ns",
+        "_phase_bytes", "_seq", "_view", "data_wait_s", "flags", "gauges", "generation", "grad_norm", "loss", "phase", "phase_since_ns",
         "restored_step", "samples", "save_every", "save_s", "saved_step", "stall_s", "step", "step_started", "steps_total",
     )  # fmt: skip
 
     def __init__(self, view: memoryview | None, *, generation: int = 0) -> None:
         self._view, self._seq = view, 0
+        self.gauges = GaugeTable(view[TABLE_AT:] if view is not None else None)
         self.generation, self.flags = generation, 0
         self.step, self.steps_total, self.step_started = 0, 0, 0
         self.phase, self._phase_bytes, self.phase_since_ns = "start", b"start", monotonic_ns()
@@ -55,4 +57,4 @@ def open_beats(path: Path | None, *, generation: int = 0) -> Beats:
     if path is None:
         return Beats(None, generation=generation)
     with path.open("r+b") as file:
-        return Beats(memoryview(mmap.mmap(file.fileno(), BEAT_BYTES)), generation=generation)
+        return Beats(memoryview(mmap.mmap(file.fileno(), BEAT_FILE_BYTES)), generation=generation)

@@ -15,12 +15,17 @@ from typing import Any, TypeVar, overload
 from holdfast.checkpoint.randomness import apply_randomness
 from holdfast.checkpoint.read import Restored
 from holdfast.domain.beat import RESTORED, STOPPING
+from holdfast.domain.gauges import SKIPPED
+from holdfast.trainer import own_numbers
 from holdfast.trainer.beats import Beats
+from holdfast.trainer.drift import Drift
 from holdfast.trainer.feed import Feed
 from holdfast.trainer.numbers import Numbers
 from holdfast.trainer.saves import Saves
 from holdfast.trainer.say import Say
+from holdfast.trainer.split import Split
 from holdfast.trainer.stop import EXIT_STOPPED, Stop
+from holdfast.trainer.training import Training
 
 Batch = TypeVar("Batch")
 
@@ -37,6 +42,10 @@ class Run:
         self._restored, self._world_size = restored, world_size
         self._prepared = False
         self._numbers = Numbers()
+        self._split, self._drift = Split(beats.gauges), Drift(pieces, self._numbers, world_size)
+        self._training = Training(beats.gauges, pieces)
+        if stop is not None:  # An agent is there to read them.
+            self._measure()
         self._feed: Feed[Any] | None = None
         self._progress: dict[str, Any] | None = restored.progress.get("feed") if restored else None
         self._epochs_begun = 0
@@ -71,12 +80,14 @@ class Run:
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
         """Name a pause that may be long (evaluation, export), so that it is not taken for a hang."""
-        before = self._beats.phase
+        before, began = self._beats.phase, perf_counter()
         self._beats.enter(name)
         try:
             yield
         finally:
             self._beats.enter(before)
+            if name != "save":
+                self._split.pause(perf_counter() - began)
 
     def save(self) -> None:
         """Save when the current step is done. All ranks must ask for the same step."""
@@ -130,6 +141,7 @@ class Run:
         beats.steps_total, beats.step, beats.step_started = total, self.step, self.step
         beats.flags |= RESTORED
         beats.enter("start")
+        self._split.restart()
 
     def _finish_step(self) -> None:
         self.step += 1
@@ -159,9 +171,36 @@ class Run:
         beats.step = self.step
         beats.loss = numbers.arrived.get("loss", beats.loss)
         beats.grad_norm = numbers.arrived.get("grad_norm", beats.grad_norm)
-        if self._stop is not None and self._stop.wanted:
-            beats.flags |= STOPPING
+        if self._stop is not None:
+            self._account()
+            if self._stop.wanted:
+                beats.flags |= STOPPING
         beats.enter("step")
+
+    def _measure(self) -> None:
+        try:
+            self._split.install(self._pieces)
+            self._drift.install(self._pieces)
+        except Exception as error:  # Another torch may do this otherwise.
+            self._say.once("measure", f"the parts of a step cannot be measured, and are left out: {error!r}")
+
+    def _account(self) -> None:
+        """Write down where the time went and what was reported. The first step of a process says nothing about the others."""
+        gauges = self._beats.gauges
+        if self.step > self._beats.step_started + 1:
+            self._split.finish(data_s=self._beats.data_wait_s if self._feed is not None else 0.0, save_s=self._beats.save_s)
+        else:
+            self._split.restart()
+        self._drift.finish(self.step)
+        self._training.finish(self.step, self._numbers.arrived)
+        gauges.set(SKIPPED, self._saves.skipped)
+        for name, value in self._numbers.arrived.items():
+            if name not in ("loss", "grad_norm") and not gauges.set(name, value):
+                self._say.once("gauges", f"there are more numbers than can be watched: {name!r} and those after it are left out")
+        for name, value, unit in own_numbers.collect():
+            gauges.set(name, value, unit)
+        for name, why in own_numbers.failed().items():
+            self._say.once(f"gauge {name}", f"the gauge {name!r} was given what is no number, and that is left out: {why}")
 
     def _leave_early(self) -> None:
         if self._saves.wanted_at_end(self.step):

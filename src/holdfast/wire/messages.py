@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.domain.finding import Finding
 from holdfast.domain.held import Held
 
 WIRE_VERSION = 1
@@ -90,6 +91,16 @@ class Readings(Message, frozen=True, kw_only=True):
     durable_s: float = 0.0  # How long a snapshot takes to be durable, on its slowest rank.
     uploading: Uploading | None = None  # From the agent of rank 0, if there is a remote store.
     cpu_s: float = 0.0  # What the agent itself has used: watching must cost little.
+
+
+class Signals(Message, frozen=True, kw_only=True):
+    """What an agent measured, once a second. Latest wins; none is kept. `columns` says what the values are of, each as metric and the thing it is of; it is
+    sent when it has changed, and on every connection."""
+
+    node: str
+    values: tuple[float | None, ...]
+    columns: tuple[tuple[str, str], ...] | None = None
+    findings: tuple[Finding, ...] = ()  # What is wrong with the measuring itself, as long as it is.
 
 
 class Output(Message, frozen=True, kw_only=True):
@@ -236,5 +247,5 @@ class View(Message, frozen=True, kw_only=True):
 
 
 AnyMessage = (
-    Hello | Told | Ack | Do | Readings | Output | Follow | Leave | Watch | StopJob | View | Whole | Hold | Interval | Fetch | Sending | Part | Refused
+    Hello | Told | Ack | Do | Readings | Signals | Output | Follow | Leave | Watch | StopJob | View | Whole | Hold | Interval | Fetch | Sending | Part | Refused
 )  # fmt: skip

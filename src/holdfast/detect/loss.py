@@ -1,0 +1,102 @@
+"""Loss: a jump that undoes what was learned, or that nothing in the run's own past is like.
+
+Sees        the mean loss since the last look, and the learning rate, once a second.
+Says        `loss_jump` once the loss has stood high for `looks` looks; it stands until half of the jump is gone again. High means, for a run that has clearly
+            come down: it lost `share` of all its progress within a minute. For one that has not (an adversarial game, reinforcement learning): it is as far
+            above everything it ever was as twice its whole range. Both times also many times its own noise.
+Is silent   during the first `history` looks. About rises that follow a rise of the learning rate (warm restarts), unless they go far above the first loss.
+            About one bad batch: it does not last.
+Is wrong    when the task itself changes (another data set halfway): that is a jump, and may be meant.
+Misses      a slow rise. The detector for one number over time sees that, and says less about it.
+Costs       a few medians over a hundred numbers, a second.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from itertools import pairwise
+from math import isfinite
+from statistics import fmean, median
+
+from holdfast.domain.finding import Finding
+
+_MINUTE = 60
+
+
+@dataclass(slots=True)
+class LossJump:
+    """One job's loss, over all its generations."""
+
+    looks: int = 5
+    history: int = 60
+    share: float = 0.7
+    noises: float = 8.0
+    _recent: deque[float] = field(default_factory=lambda: deque(maxlen=2 * _MINUTE))
+    _rates: deque[float] = field(default_factory=lambda: deque(maxlen=2 * _MINUTE))
+    _first: list[float] = field(default_factory=list)
+    _count: int = 0
+    _lowest: float = float("inf")  # Of the medians of `looks` looks, up to a few looks ago.
+    _highest: float = float("-inf")
+    _standing: Finding | None = None
+    _passes_below: float = 0.0
+
+    @property
+    def standing(self) -> list[Finding]:
+        """What is so now."""
+        return [self._standing] if self._standing is not None else []
+
+    def look(self, loss: float, learning_rate: float, now: float) -> None:
+        """Take one look's numbers. `learning_rate` is NaN when it is not known."""
+        if not isfinite(loss):
+            return
+        self._recent.append(loss)
+        self._rates.append(learning_rate)
+        self._count += 1
+        if len(self._first) < 2 * self.looks:
+            self._first.append(loss)
+            return
+        every = list(self._recent)
+        level = median(every[-self.looks :])
+        if self._standing is not None:
+            if level < self._passes_below:
+                self._standing = None
+        elif self._count >= self.history:
+            self._judge(every, level, now)
+        if self._standing is None and len(every) > 3 * self.looks:
+            known = median(every[-3 * self.looks : -2 * self.looks])
+            self._lowest, self._highest = min(self._lowest, known), max(self._highest, known)
+
+    def _judge(self, every: list[float], level: float, now: float) -> None:
+        before = every[: -2 * self.looks]
+        if len(before) < 4 * self.looks:
+            return
+        usual, noise = median(before[-_MINUTE:]), _noise(before)
+        start = median(self._first)
+        progress = start - self._lowest
+        falling = progress > 10 * noise
+        if falling:
+            limit = self._lowest + self.share * progress
+            if self._rate_rose():
+                limit = start + 0.5 * progress
+        else:
+            limit = self._highest + 2 * (self._highest - self._lowest)
+        sudden = all(one > usual + self.noises * noise for one in every[-self.looks :])
+        if sudden and min(every[-self.looks :]) > limit and (falling or self._count >= 2 * self.history):
+            lost = f"{(level - self._lowest) / progress:.0%} of all its progress is lost" if falling else "it was never near that before"
+            self._passes_below = usual + 0.5 * (level - usual)
+            self._standing = Finding(
+                kind="loss_jump", since=now - self.looks,
+                because=f"the loss jumped from {usual:.4g} to {level:.4g}: {lost}",
+                evidence=(f"first {start:.4g}, lowest {self._lowest:.4g}, noise from one second to the next {noise:.2g}",),
+            )  # fmt: skip
+
+    def _rate_rose(self) -> bool:
+        known = [rate for rate in self._rates if isfinite(rate) and rate > 0]
+        return len(known) > 1 and known[-1] > 1.5 * min(known)
+
+
+def _noise(values: list[float]) -> float:
+    """How much one look differs from the next, which no trend hides."""
+    steps = [abs(later - earlier) for earlier, later in pairwise(values)]
+    return max(1e-12, 1e-4 * abs(fmean(values)), median(steps))

@@ -1,0 +1,49 @@
+"""Not finite: the loss of a rank is NaN or infinite, and stays so.
+
+Sees        for each rank the step since which its loss is not finite, without a finite one in between.
+Says        `not_finite`, with the ranks that had it first: from a gradient that is not finite it comes to every rank with the next step, so whoever was
+            earlier is where it began. It stands until the loss of every rank is finite again.
+Is silent   about gradients: a loss scaler lets them overflow and skips the step. About fewer than `steps` steps in a row.
+Is wrong    about where it began when the ranks that were first did not report at that step.
+Costs       a pass over the ranks per look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from holdfast.domain.finding import Finding
+
+
+@dataclass(slots=True)
+class NotFinite:
+    """The ranks of one generation; another one needs another."""
+
+    steps: int = 3
+    _standing: Finding | None = None
+
+    @property
+    def standing(self) -> list[Finding]:
+        """What is so now."""
+        return [self._standing] if self._standing is not None else []
+
+    def look(self, since: Mapping[int, int], now_at: Mapping[int, int], nodes: Sequence[str], now: float) -> None:
+        """`since` is rank to the step its loss turned, only for those that are not finite now; `now_at` is the step each rank is at, `nodes`
+        where it runs."""
+        if not since:
+            self._standing = None
+        elif self._standing is None and any(now_at[rank] - step + 1 >= self.steps for rank, step in since.items()):
+            self._standing = self._say(since, now_at, nodes, now)
+
+    def _say(self, since: Mapping[int, int], ranks: Mapping[int, int], nodes: Sequence[str], now: float) -> Finding:
+        step = min(since.values())
+        first = tuple(sorted(rank for rank, one in since.items() if one == step))
+        alone = len(first) < len(ranks)
+        who = f"rank{'s' if len(first) > 1 else ''} {', '.join(map(str, first))}" if alone else "every rank"
+        spread = "" if not alone else f"; {len(since)} of {len(ranks)} ranks have it now" if len(since) > len(first) else "; the others are finite"
+        return Finding(
+            kind="not_finite", ranks=first if alone else (), node=nodes[first[0]] if len({nodes[rank] for rank in first}) == 1 and alone else "",
+            since=now, step=step, because=f"the loss of {who} is not finite since step {step}{spread}",
+            evidence=tuple(f"rank {rank}: since step {one}" for rank, one in sorted(since.items())[:16]),
+        )  # fmt: skip

@@ -1,0 +1,55 @@
+"""Replicas that disagree: ranks that must hold the same parameters do not.
+
+Sees        from each rank of a DDP job the checksum of its parameters and the step it was taken at.
+Says        `replicas_disagree` when ranks have different checksums for the same step, with those that are few: silent corruption in one GPU's memory or
+            arithmetic, or a script that changes parameters on some ranks alone. It stands for the rest of the generation: nothing brings them together again.
+Is silent   until two ranks have said the same step.
+Is wrong    when half of the ranks say one thing and half another: then all of the smaller rank numbers are believed, and the evidence shows both.
+Costs       a comparison a look.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from holdfast.domain.finding import Finding
+
+_STEPS = 16  # That are remembered, for ranks that are late.
+
+
+@dataclass(slots=True)
+class Replicas:
+    """The ranks of one generation; another one needs another."""
+
+    _said: OrderedDict[int, dict[int, int]] = field(default_factory=OrderedDict)  # Step to rank to checksum.
+    _standing: Finding | None = None
+
+    @property
+    def standing(self) -> list[Finding]:
+        """What is so now."""
+        return [self._standing] if self._standing is not None else []
+
+    def look(self, digests: Mapping[int, tuple[int, int]], now: float) -> None:
+        """`digests` is rank to the step and the checksum it said last."""
+        for rank, (step, digest) in digests.items():
+            self._said.setdefault(step, {})[rank] = digest
+        while len(self._said) > _STEPS:
+            self._said.pop(min(self._said))
+        if self._standing is None:
+            self._standing = next(filter(None, (self._judge(step, now) for step in sorted(self._said))), None)
+
+    def _judge(self, step: int, now: float) -> Finding | None:
+        said = self._said[step]
+        counts = Counter(said.values())
+        if len(counts) < 2:
+            return None
+        most = max(counts, key=lambda digest: (counts[digest], -min(rank for rank, one in said.items() if one == digest)))
+        odd = tuple(sorted(rank for rank, digest in said.items() if digest != most))
+        who = f"rank {odd[0]} holds" if len(odd) == 1 else f"ranks {', '.join(map(str, odd))} hold"
+        return Finding(
+            kind="replicas_disagree", ranks=odd, since=now, step=step,
+            because=f"at step {step} {who} other parameters than the {counts[most]} ranks that agree: from there on they train different models",
+            evidence=tuple(f"rank {rank}: {digest:06x}" for rank, digest in sorted(said.items())[:16]),
+        )  # fmt: skip

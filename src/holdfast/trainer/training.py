@@ -1,0 +1,45 @@
+"""Training: what the loss, the gradient's norm and the learning rate did, for whoever reads the gauge table once a second.
+
+A loss at one moment says little when there are a hundred steps between two looks: so it is added up, and the reader divides. Since when it is not finite is
+known to the step, because the rank that had it first is the one to look at.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from math import isfinite, nan
+from typing import Any
+
+from holdfast.domain.gauges import BAD_SINCE, LEARNING_RATE, LOSS, LOSSES, NORM, NORMS, GaugeTable
+
+
+class Training:
+    def __init__(self, gauges: GaugeTable, pieces: Mapping[str, Any]) -> None:
+        self._gauges = gauges
+        torch = sys.modules.get("torch")
+        optimizers = (piece for piece in pieces.values() if torch is not None and isinstance(piece, torch.optim.Optimizer))
+        self._optimizer = next(optimizers, None)
+        self._loss, self._losses, self._norm, self._norms = 0.0, 0, 0.0, 0
+        self._bad = False
+
+    def finish(self, step: int, numbers: Mapping[str, float]) -> None:
+        """A step is done; these are the newest numbers that have arrived."""
+        put = self._gauges.set
+        loss, norm = numbers.get("loss"), numbers.get("grad_norm")
+        if loss is not None:
+            bad = not isfinite(loss)
+            if bad != self._bad:
+                self._bad = bad
+                put(BAD_SINCE, step if bad else nan)
+            if not bad:
+                self._loss, self._losses = self._loss + loss, self._losses + 1
+                put(LOSS, self._loss)
+                put(LOSSES, self._losses)
+        if norm is not None and isfinite(norm):
+            self._norm, self._norms = self._norm + norm, self._norms + 1
+            put(NORM, self._norm)
+            put(NORMS, self._norms)
+        rate = self._optimizer.param_groups[0].get("lr") if self._optimizer is not None else None
+        if isinstance(rate, (float, int)):  # One on a GPU would have to be waited for.
+            put(LEARNING_RATE, rate)

@@ -1,0 +1,102 @@
+"""Signals in, findings out: what changed since the last look, beside which generation, and no more than once."""
+
+from __future__ import annotations
+
+from holdfast.control.watching import Watching
+from holdfast.domain.event import Event, FindingEnded, FindingMade
+from holdfast.domain.finding import Finding, Severity
+from holdfast.domain.job import JobPhase, JobSpec
+from holdfast.domain.state import Gang, State
+from holdfast.wire.messages import Signals
+
+
+def running(generation: int = 1) -> State:
+    state = State(phase=JobPhase.RUNNING, spec=JobSpec(job="j", argv=("t.py",), nodes=2, ranks_per_node=2))
+    state.gang = Gang(generation=generation, nodes=("a", "b"))
+    state.gang.ready = True
+    return state
+
+
+def rows(step: int, **of_rank: dict[int, float]) -> list[Signals]:
+    """What two agents say of two ranks each: a step, and what the test is about."""
+    said = []
+    for node, ranks in (("a", (0, 1)), ("b", (2, 3))):
+        named = [(("step", str(rank)), float(step)) for rank in ranks]
+        named += [((metric, str(rank)), value) for metric, values in of_rank.items() for rank, value in values.items() if rank in ranks]
+        said.append(Signals(node=node, columns=tuple(name for name, _ in named), values=tuple(value for _, value in named)))
+    return said
+
+
+def look(watching: Watching, state: State, second: int, messages: list[Signals]) -> list[Event]:
+    for message in messages:
+        watching.take(message, float(second))
+    return watching.look(state, [], second + 0.5)
+
+
+def kinds(events: list[Event]) -> list[str]:
+    return [event.finding.kind if isinstance(event, FindingMade) else f"no {event.key.partition('/')[0]}" for event in events
+            if isinstance(event, (FindingMade, FindingEnded))]  # fmt: skip
+
+
+def test_a_loss_that_is_not_finite_is_told_once_and_its_end_once() -> None:
+    watching, state = Watching(()), running()
+    told = [kinds(look(watching, state, second, rows(10 * second, not_finite_since_step={2: 15.0} if 2 < second < 6 else {}))) for second in range(1, 9)]
+    assert told == [[], [], ["not_finite"], [], [], ["no not_finite"], [], []]
+
+
+def test_a_new_generation_is_told_again_what_is_still_so() -> None:
+    watching = Watching(())
+    bad = {2: 15.0}
+    look(watching, running(1), 1, rows(20, not_finite_since_step=bad))
+    events = look(watching, running(2), 2, rows(30, not_finite_since_step=bad))
+    assert [(event.generation, event.finding.kind) for event in events if isinstance(event, FindingMade)] == [(2, "not_finite")]
+
+
+def test_while_the_gang_is_not_up_nothing_is_told() -> None:
+    watching, state = Watching(()), running()
+    state.phase = JobPhase.STOPPING
+    assert look(watching, state, 1, rows(20, not_finite_since_step={2: 15.0})) == []
+
+
+def test_a_slow_rank_is_found_in_what_two_agents_say() -> None:
+    watching, state = Watching(()), running()
+    told: list[Event] = []
+    for second in range(1, 40):
+        step_s = dict.fromkeys(range(4), 0.2)
+        waits = {rank: 0.0 if rank == 1 else 0.1 for rank in range(4)}
+        told += look(watching, state, second, rows(second, step_seconds=step_s, step_communication_seconds=waits))
+    (made,) = [event for event in told if isinstance(event, FindingMade)]
+    assert (made.finding.kind, made.finding.ranks, made.finding.node) == ("slow_rank", (1,), "a")
+
+
+def test_a_rank_whose_agent_fell_silent_is_not_judged() -> None:
+    watching, state = Watching(()), running()
+    look(watching, state, 1, rows(20, not_finite_since_step={2: 15.0})[:1])
+    assert watching.standing == ()
+
+
+def test_memory_that_is_leaked_names_the_rank_that_grows() -> None:
+    watching, state = Watching(()), running()
+    told: list[Event] = []
+    for second in range(1, 80):
+        both = rows(second, worker_memory_bytes={0: 1e9, 1: 1e9 + second * 30e6, 2: 1e9, 3: 1e9})
+        node = both[0]
+        extra = (("host_memory_bytes", ""), 16e9), (("host_memory_available_bytes", ""), 8e9 - second * 30e6)
+        both[0] = Signals(node="a", columns=(*(node.columns or ()), *(name for name, _ in extra)), values=(*node.values, *(value for _, value in extra)))
+        told += look(watching, state, second, both)
+    (made,) = [event for event in told if isinstance(event, FindingMade)]
+    assert (made.finding.kind, made.finding.node, made.finding.ranks) == ("memory_running_out", "a", (1,))
+
+
+def test_values_whose_names_were_never_said_are_not_taken() -> None:
+    watching, state = Watching(()), running()
+    watching.take(Signals(node="a", values=(1.0, 2.0)), 1.0)
+    assert watching.look(state, [], 1.5) == []
+
+
+def test_what_is_only_worth_knowing_is_shown_and_told_to_nobody() -> None:
+    watching, state = Watching(()), running()
+    hung = Finding(kind="hung_probe", node="a", because="the probe disk hangs", severity=Severity.INFO)
+    (first, second) = rows(10)
+    events = look(watching, state, 1, [Signals(node="a", columns=first.columns, values=first.values, findings=(hung,)), second])
+    assert (events, watching.standing) == ([], (hung,))
