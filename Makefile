@@ -59,9 +59,17 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@; \
 	echo "holdfast: $(VENV) is ready"
 
+# The packages of Prometheus start a service each when they are installed, unless this file forbids it; the tests start their own, on free ports.
+POLICY := /usr/sbin/policy-rc.d
+HAVE_PROMETHEUS := command -v promtool >/dev/null && command -v prometheus-alertmanager >/dev/null
+
 # What the tests need and Python's index does not have. Without it the tests that need it are skipped, counted and named.
 packages:  ## Where root runs this on Debian: what the tests need beside Python's packages
 	@command -v ip >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && apt-get install -qq -y iproute2; } || true
+	@$(HAVE_PROMETHEUS) || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && { \
+	  [ -e $(POLICY) ] || { printf '#!/bin/sh\nexit 101\n' >$(POLICY) && chmod +x $(POLICY) && ours=1; }; \
+	  apt-get install -qq -y --no-install-recommends prometheus prometheus-alertmanager; \
+	  [ -z "$${ours:-}" ] || rm -f $(POLICY); }; } || true
 
 demo: venv  ## Train through a storm of real faults and read the report (under 3 minutes)
 	@$(VENV)/bin/holdfast demo $(ARGS)

@@ -2,8 +2,8 @@
 
 A detector gives every row of every file a score. A threshold makes detections of them, the same for all files; it is the one with the best result. The first
 15 % of a file, at most 750 rows, do not count. In each window around an anomaly the earliest detection counts, by where it lies: 1 at the window's beginning,
-falling along a sigmoid to 0 at its end. A window without one costs the profile's weight of a miss. Every detection outside a window costs the weight of a false
-alarm, less for one just behind a window. The result is scaled so that detecting nothing is 0 and detecting each window on its first row, and nothing else, is 100.
+falling along a sigmoid to 0 at its end. A window without one costs the profile's weight of a miss. Every detection outside a window costs the weight of a
+false alarm, less for one just behind a window. The result is scaled: detecting nothing is 0; each window on its first row, and nothing else, is 100.
 """
 
 from __future__ import annotations

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from holdfast.control.rulebook import rules_in_force
 from holdfast.control.watching import Watching
 from holdfast.domain.event import Event, FindingEnded, FindingMade
 from holdfast.domain.finding import Finding, Severity
 from holdfast.domain.job import JobPhase, JobSpec
-from holdfast.domain.state import Gang, State
+from holdfast.domain.state import Gang, Node, NodeState, State
 from holdfast.wire.messages import Signals
 
 
@@ -100,3 +101,19 @@ def test_what_is_only_worth_knowing_is_shown_and_told_to_nobody() -> None:
     (first, second) = rows(10)
     events = look(watching, state, 1, [Signals(node="a", columns=first.columns, values=first.values, findings=(hung,)), second])
     assert (events, watching.standing) == ([], (hung,))
+
+
+def test_a_node_that_is_lost_is_not_missed_for_hours() -> None:
+    watching, state = Watching(()), running()
+    look(watching, state, 1, rows(10, step_seconds={0: 1.0, 2: 1.0}))
+    state.nodes["b"] = Node(host="b", state=NodeState.LOST)
+    watching.look(state, [], 3.0)
+    assert [watching.rings.name("step", key).node for key in watching.rings.layout("step").keys] == ["a", "a"]
+
+
+def test_a_rule_that_is_left_to_a_detector_is_not_looked_at() -> None:
+    left = [rule for rule in rules_in_force().rules if rule.left_to]
+    assert {rule.left_to for rule in left} == {"not_finite", "slow_job", "slow_rank"}
+    watching, state = Watching(left), running()
+    told = [event for second in range(1, 2000, 10) for event in look(watching, state, second, rows(second, not_finite={0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0}))]
+    assert told == []

@@ -20,8 +20,12 @@ def test_the_same_kind_on_twelve_ranks_is_one_story() -> None:
     assert belongs(found("slow_rank", ranks=(11,)), [found("slow_rank", ranks=(3,))])
 
 
-def test_the_same_kind_an_hour_later_is_another_story() -> None:
-    assert not belongs(found("slow_rank", ranks=(11,), since=3700.0), [found("slow_rank", ranks=(3,))])
+def test_the_same_kind_an_hour_later_elsewhere_is_another_story() -> None:
+    assert not belongs(found("slow_rank", node="b", ranks=(11,), since=3700.0), [found("slow_rank", node="a", ranks=(3,))])
+
+
+def test_the_same_kind_in_the_same_place_is_the_same_story_as_long_as_it_is_open() -> None:
+    assert belongs(found("disk_running_out", node="a", since=3700.0), [found("disk_running_out", node="a")])
 
 
 def test_a_cause_on_another_node_explains_nothing_here() -> None:

@@ -286,6 +286,17 @@ def selftest(
     raise typer.Exit(run_selftest(state_root(state), gpus=gpus, ranks=ranks, as_json=as_json))
 
 
+@app.command()
+def detect(
+    files: Annotated[list[str], typer.Argument(metavar="FILE…", help="CSV, gzipped or not, with the columns timestamp and value; - is the standard input.")],
+    as_json: AsJson = False,
+) -> None:
+    """Find what is unusual in series of numbers: a plot and a sentence for each finding; with --json a line a file, with a score for each row."""
+    from holdfast.cli.detect import run_detect
+
+    raise typer.Exit(run_detect(files, as_json=as_json, out=sys.stdout, err=sys.stderr))
+
+
 class _Checkpoint(TyperGroup):
     """Loaded when it is asked for: its commands and what they need take longer to import than most others take to run."""
 
@@ -303,6 +314,14 @@ class _Checkpoint(TyperGroup):
         self.commands = self.commands or typer.main.get_group(checkpoints.app).commands
 
 
+class _Rules(_Checkpoint):
+    def _load(self) -> None:
+        from holdfast.cli import rules
+
+        self.commands = self.commands or typer.main.get_group(rules.app).commands
+
+
+app.add_typer(typer.Typer(), name="rules", cls=_Rules, no_args_is_help=True, help="List, check, test and export the rules that watch a job.")
 app.add_typer(typer.Typer(), name="checkpoint", cls=_Checkpoint, no_args_is_help=True, help="List, verify, prune, compare, export and import checkpoints.")
 
 

@@ -31,7 +31,7 @@ from holdfast.domain.event import Event, FindingEnded, FindingMade
 from holdfast.domain.finding import Finding, Severity
 from holdfast.domain.job import JobPhase
 from holdfast.domain.signal import Signal
-from holdfast.domain.state import State
+from holdfast.domain.state import NodeState, State
 from holdfast.wire.messages import Signals
 
 LOOK_EVERY_S = 1.0
@@ -78,9 +78,10 @@ class _Generation:
 class Watching:
     def __init__(self, rules: Iterable[Rule], *, job: str = "") -> None:
         self.rings = Rings()
-        self._rules = Evaluator(rules, self.rings, job=job)
+        self._rules = Evaluator([rule for rule in rules if not rule.left_to], self.rings, job=job)
         self._by_rule: dict[str, Finding] = {}
         self._heard: dict[str, _Heard] = {}
+        self._known: set[str] = set()  # The nodes whose series are in the rings.
         self._generation: _Generation | None = None
         self._loss = LossJump()
         self._gradient = Gradient()
@@ -95,6 +96,7 @@ class Watching:
             heard = self._heard[message.node] = _Heard(columns=message.columns)
         if heard is None or len(heard.columns) != len(message.values):
             return  # We were restarted and have not been told yet what the values are of.
+        self._known.add(message.node)
         heard.values, heard.at, heard.findings = message.values, now, message.findings
         pairs = zip(heard.columns, message.values, strict=True)
         self.rings.take(message.node, [Signal(metric, value, of) for (metric, of), value in pairs if value is not None], at=now, now=now)
@@ -102,11 +104,16 @@ class Watching:
     def gone(self, node: str) -> None:
         self._heard.pop(node, None)
 
+    def speaking(self, now: float, within_s: float = FRESH_S) -> list[str]:
+        """The nodes that were heard of late."""
+        return sorted(node for node, heard in self._heard.items() if now - heard.at <= within_s)
+
     def look(self, state: State, job: Iterable[Signal], now: float) -> list[Event]:
         """What has changed. `job` are the signals of the job as a whole."""
         if now - self._looked_at < LOOK_EVERY_S:
             return []
         self._looked_at = now
+        self._forget_the_lost(state)
         self.rings.take("", list(job), at=now, now=now)
         self._look_with_rules(now)
         gang, spec = state.gang, state.spec
@@ -132,6 +139,13 @@ class Watching:
         ]  # fmt: skip
         self._told = current
         return [*made, *over]
+
+    def _forget_the_lost(self, state: State) -> None:
+        """A node that is not counted on any more is not missed either: that it is lost was said when it was."""
+        lost = {name for name, node in state.nodes.items() if node.state in (NodeState.LOST, NodeState.GIVEN_UP)}
+        for node in self._known & lost:
+            self.rings.forget(node)
+            self._known.discard(node)
 
     def _look_with_rules(self, now: float) -> None:
         looked = self._rules.look(now)

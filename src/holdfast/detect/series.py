@@ -126,7 +126,7 @@ class Rings:
         self._numbers: dict[str, int] = {"": 0}
         self._words: list[str] = [""]
         self._layouts: dict[str, Layout] = {}
-        self._rows: dict[str, Row] = {}
+        self._rows: dict[str, tuple[tuple[str, ...], tuple[str, ...], Row]] = {}  # The last message's metrics, what they are of, and their row.
         self._releases = 0
         self._swept = 0
         self._series = 0
@@ -135,11 +135,15 @@ class Rings:
 
     def take(self, node: str, signals: Sequence[Signal], *, at: float, now: float) -> None:
         """One message of a node. A message with the same names in the same order as the last costs least."""
-        names = tuple((signal.metric, signal.of) for signal in signals)
-        row = self._rows.get(node)
-        if row is None or row.names != names:
-            row = self._rows[node] = self.row(node, names)
-        self.insert(row, np.array([signal.value for signal in signals], np.float64), at=at, now=now)
+        if not signals:
+            return
+        metrics, values, of = zip(*signals, strict=True)
+        known = self._rows.get(node)
+        if known is None or known[0] != metrics or known[1] != of:
+            row = self.row(node, tuple(zip(metrics, of, strict=True)))
+            # The row's own strings and not the message's, which are new ones every time and would be kept for each node.
+            known = self._rows[node] = (tuple(name[0] for name in row.names), tuple(name[1] for name in row.names), row)
+        self.insert(known[2], np.array(values, np.float64), at=at, now=now)
 
     def row(self, node: str, names: Sequence[tuple[str, str]]) -> Row:
         """Places for a node's readings; what is not known yet is made."""
@@ -344,6 +348,10 @@ class Rings:
 
     def name(self, metric: str, key: int) -> Series:
         return Series(metric=metric, node=self._words[key >> _NODE], of=self._words[key & (1 << _NODE) - 1])
+
+    def metrics(self) -> list[str]:
+        """All that were ever read, in the order they were first heard of."""
+        return list(self._size)
 
     def __len__(self) -> int:
         return self._series

@@ -50,8 +50,9 @@ def leading(findings: Sequence[Finding]) -> Finding:
 
 
 def _same(one: Finding, other: Finding) -> bool:
-    """The same kind of thing at the same time, on whomever: twelve slow ranks are one incident."""
-    return one.kind == other.kind and abs(one.since - other.since) <= WITHIN_S
+    """The same kind of thing at the same time, on whomever: twelve slow ranks are one incident. In the same place it may come back later."""
+    at_once = abs(one.since - other.since) <= WITHIN_S
+    return one.kind == other.kind and (at_once or (one.node, one.of) == (other.node, other.of))
 
 
 def _explains(cause: Finding, effect: Finding) -> bool:

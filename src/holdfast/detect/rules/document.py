@@ -42,7 +42,8 @@ def documents(text: str, file: str) -> Value | Problem:
     try:
         alias = next((event for event in yaml.parse(text, Loader=yaml.SafeLoader) if isinstance(event, yaml.AliasEvent)), None)
         if alias is not None:  # A short file with aliases can stand for one without end.
-            return Problem(file=file, line=alias.start_mark.line + 1, what=f"an alias (*{alias.anchor}) is not understood; write out what it stands for")
+            line = alias.start_mark.line + 1 if alias.start_mark is not None else 1
+            return Problem(file=file, line=line, what=f"an alias (*{alias.anchor}) is not understood; write out what it stands for")
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark

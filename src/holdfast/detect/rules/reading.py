@@ -27,17 +27,19 @@ from holdfast.detect.rules.rule import (
 )
 from holdfast.detect.rules.units import BadNumber, duration_s, quantity, short_duration
 from holdfast.detect.series import FORGET_S, HISTORY_S
-from holdfast.domain.finding import Severity
+from holdfast.domain.finding import BREAKING, Severity
 from holdfast.domain.metric import METRICS, USER_NAME, USER_PREFIX, Scope
 
 _CONDITION: Final = ("metric", "where", "function", "window", "divided_by", "minus", "aggregate", "is")
-_RULE: Final = ("name", "all", "any", "for", "keep_firing_for", "severity", "labels", "summary", "why", "route", "doc", "disabled")
+_RULE: Final = ("name", "all", "any", "for", "keep_firing_for", "severity", "labels", "summary", "why", "route", "doc", "finding", "left_to", "disabled")
 _NAME: Final = re.compile(r"[A-Z][A-Za-z0-9]*")
 _LABEL: Final = re.compile(r"[a-z_][a-z0-9_]*")
 _RESERVED: Final = frozenset({"alertname", "severity", "route", "job", "holdfast_job", "node", *LABELS.values()})
 _IS: Final = re.compile(r"(>=|<=|==|!=|>|<|between\b|outside\b)\s*(.*)", re.DOTALL)
 _ENDS: Final = re.compile(r"\[([^,]+),([^,]+)\]")
 _TWO: Final = re.compile(r"(\S+)\s+([/-])\s+(\S+)")
+
+_KIND: Final = re.compile(r"[a-z][a-z0-9_]*")
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -159,7 +161,8 @@ class _Reader:
             for_s=self._span(fields.get("for")), keep_firing_s=self._span(fields.get("keep_firing_for")),
             severity=self._one_of(fields["severity"], Severity, "severity") if "severity" in fields else Severity.WARNING,
             labels=self._labels(fields.get("labels")), summary=self._plain(fields.get("summary")), why=self._plain(fields.get("why")),
-            route=self._plain(fields.get("route")), doc=self._plain(fields.get("doc")),
+            route=self._plain(fields.get("route")), doc=self._plain(fields.get("doc")), finding=self._kind(fields.get("finding")),
+            left_to=self._kind(fields.get("left_to")),
         )  # fmt: skip
         if len(conditions) == len(rule.conditions) and conditions:
             self._check_together(rule, item)
@@ -389,6 +392,13 @@ class _Reader:
         if seconds > FORGET_S:
             raise _Bad(value.line, f"{self._text(value)} is longer than {short_duration(FORGET_S)}, after which a silent series is forgotten")
         return seconds
+
+    def _kind(self, value: Value | None) -> str:
+        """The name of a kind of finding. One that breaks the gang is not for a rule to say."""
+        text = self._plain(value)
+        if value is not None and (not _KIND.fullmatch(text) or text in BREAKING):
+            raise _Bad(value.line, f"expected the name of a finding that stands beside a running job, such as slow_disk; seen {text!r}")
+        return text
 
     def _one_of(self, value: Value, kinds: type[Choice], what: str) -> Choice:
         text = self._text(value)

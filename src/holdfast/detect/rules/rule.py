@@ -141,12 +141,14 @@ class Rule:
     why: str = ""
     route: str = ""
     doc: str = ""
+    finding: str = ""  # What it finds, where that has a name of its own: so that it joins the story of what explains it, or of what it explains.
+    left_to: str = ""  # The detector that sees the same sooner: inside Holdfast the rule is left to it, and only exported.
     file: str = ""
     line: int = 0
 
     @property
     def kind(self) -> str:
-        return f"rule:{self.name}"
+        return self.finding or f"rule:{self.name}"
 
     @property
     def subject(self) -> Scope:

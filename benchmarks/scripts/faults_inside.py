@@ -1,0 +1,114 @@
+"""A training with a real task and a data loader that breaks on demand: the file `do-RANK` (or `do-all`) in the scratch directory says how, as JSON.
+
+`{"how": "wrong_labels", "for_s": 30}`: until then, or for ever without `for_s`. What has begun is written to `began-RANK`, with the time.
+"""
+
+import itertools
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch.nn.functional import cross_entropy
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, IterableDataset
+
+import holdfast
+
+scratch, compute_s = Path(sys.argv[1]), float(sys.argv[2])
+
+torch.manual_seed(0)
+torch.set_num_threads(1)
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+teacher = torch.randn(64, 10)
+active: dict[str, float] = {}  # What is wrong at the moment, and until when.
+hoard: list[bytearray] = []
+
+
+def listen() -> None:
+    """Take a new order, and forget what is over."""
+    for name in (f"do-{rank}", "do-all"):
+        path = scratch / name
+        try:
+            order = json.loads(path.read_text())
+        except FileNotFoundError:
+            continue
+        if order["id"] in heard:
+            continue
+        heard.add(order["id"])
+        active[order["how"]] = time.time() + order.get("for_s", 1e9)
+        (scratch / f"began-{rank}.new").write_text(f"{order['id']} {time.time()}")
+        (scratch / f"began-{rank}.new").replace(scratch / f"began-{rank}")
+    for how in [how for how, until in active.items() if time.time() > until]:
+        del active[how]
+        hoard.clear()
+
+
+heard: set[str] = set()
+for name in (f"do-{rank}", "do-all"):  # What was ordered in an earlier life is not done again.
+    if (scratch / name).exists():
+        heard.add(json.loads((scratch / name).read_text())["id"])
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        dice = torch.Generator().manual_seed(rank)
+        while True:
+            if "data_stuck" in active:
+                time.sleep(1e6)
+            if "data_slow" in active:
+                time.sleep(3 * compute_s)
+            x = torch.randn(32, 64, generator=dice)
+            y = (x @ teacher).argmax(1)
+            if "wrong_labels" in active:
+                y = torch.randint(0, 10, (32,), generator=dice)
+            if "nan_from_data" in active:
+                x[0, 0] = float("nan")
+            if "loss_spike" in active:
+                x = 40 * x.flip(1)
+            yield x, y
+
+
+model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10)))
+optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+run = holdfast.guard(model=model, optimizer=optimizer, save_every=100)
+log = os.open(scratch / f"steps-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+lever = torch.randn(128, 128)
+
+for x, y in run.steps(DataLoader(Endless(), batch_size=None), epochs=1):
+    listen()
+    until = time.thread_time() + compute_s
+    while time.thread_time() < until:  # Work that takes so much of a core, and longer when there is less of one.
+        lever @ lever
+    loss = cross_entropy(model(x), y)
+    optimizer.zero_grad()
+    loss.backward()
+    if "nan_from_rank" in active:  # A faulty unit: after the gradients were averaged, on this rank alone.
+        next(model.parameters()).grad[0] = float("nan")
+    if "rate_too_high" in active:
+        for group in optimizer.param_groups:
+            group["lr"] = 5.0
+    norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1e9)
+    optimizer.step()
+    if "bit_flip" in active:
+        with torch.no_grad():
+            next(model.module.parameters())[3, 5] += 1e-4
+        del active["bit_flip"]
+    if "leak" in active:
+        hoard.append(bytearray(2 << 20))
+    if "out_of_memory" in active:
+        hoard.append(bytearray(256 << 20))
+    if "log_flood" in active:
+        print("x" * (1 << 20))
+    if "gil" in active:
+        sum(itertools.repeat(0))
+    if "deadlock" in active:
+        dist.all_reduce(torch.zeros(7))  # The others are in the next step's forward pass, or wait for its gradients.
+    if "asleep" in active:
+        time.sleep(1e6)
+    run.report(loss=loss.detach(), grad_norm=norm)
+    os.write(log, f"{run.step + 1} {time.monotonic()} {os.getpid()}\n".encode())
