@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.control.observer import Observer
-from holdfast.domain.event import Event, FindingMade
+from holdfast.domain.event import Event, FindingMade, NodeSilent
 from holdfast.domain.job import JobPhase, JobSpec
 from holdfast.domain.state import Gang, State
 from holdfast.wire.messages import Reading, Readings
@@ -41,3 +41,18 @@ def test_gradients_that_overflow_and_a_gang_that_started_fresh_are_not() -> None
     assert not found("step-20", "grad_norm")
     assert not found("step-20")
     assert not found("", "loss")
+
+
+def test_ranks_that_step_on_speak_for_a_node_that_is_quiet_and_one_that_is_cut_off_is_still_lost() -> None:
+    observer = Observer()
+    state = State(phase=JobPhase.RUNNING, spec=JobSpec(job="job", argv=("t.py",), nodes=2), gang=Gang(generation=2, nodes=("n1", "n2")), generation=2)
+
+    def said(node: str, rank: int, step: int, now: float) -> list[str]:
+        observer.read(Readings(node=node, ranks=(Reading(rank=rank, generation=2, pid=1, step=step, restored=True),)), state, now)
+        return [event.node for event in observer.look(now) if isinstance(event, NodeSilent)]
+
+    said("n2", 1, 5, 100.0)
+    assert not [node for tick in range(1, 300) for node in said("n1", 0, 5 + tick // 5, 100.0 + 0.2 * tick)], "n1 could not be at step 64 without n2"
+    lost = [(tick, node) for tick in range(300, 400) for node in said("n1", 0, 64, 100.0 + 0.2 * tick)]
+    assert [node for _, node in lost] == ["n2"]
+    assert 100.0 + 0.2 * lost[0][0] < 172.0

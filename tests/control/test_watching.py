@@ -117,3 +117,15 @@ def test_a_rule_that_is_left_to_a_detector_is_not_looked_at() -> None:
     watching, state = Watching(left), running()
     told = [event for second in range(1, 2000, 10) for event in look(watching, state, second, rows(second, not_finite={0: 1.0, 1: 1.0, 2: 1.0, 3: 1.0}))]
     assert told == []
+
+
+def test_a_number_of_the_scripts_own_that_does_something_new_is_shown_and_opens_nothing() -> None:
+    watching, state = Watching(()), running()
+    told: list[Event] = []
+    for second in range(1, 700):
+        value = 50.0 if second == 650 else 1.0 + 0.1 * (second * 7919 % 13) / 13
+        told += look(watching, state, second, rows(second, user_entropy=dict.fromkeys(range(4), value)))
+    (finding,) = watching.standing
+    assert (finding.kind, finding.of) == ("unusual_value", "user_entropy")
+    assert finding.because.startswith("user_entropy: ")
+    assert told == []

@@ -46,3 +46,30 @@ def test_the_finding_says_since_when() -> None:
     (_, finding), = _looks(SilentNode(), {"n1": Heard(at=100.0, connected=False)}, 100.0, 110.0)
     assert finding.since == 100.0
     assert "n1" in finding.because
+
+
+def test_a_quiet_node_without_which_the_gang_could_not_step_on_is_not_lost() -> None:
+    detector, found = SilentNode(), []
+    for tick in range(500):
+        now = 100.0 + 0.2 * tick
+        found += detector.look({"n1": Heard(at=100.0, connected=True, alive_at=now - 1.0)}, now)
+    assert not found
+
+
+def test_a_quiet_node_is_lost_once_the_gang_stands_still_too() -> None:
+    found = _looks(SilentNode(), {"n1": Heard(at=100.0, connected=True, alive_at=115.0)}, 100.0, 130.0)
+    assert [finding.node for _, finding in found] == ["n1"]
+    assert 125.0 < found[0][0] <= 125.5
+
+
+def test_nobody_speaks_for_a_quiet_node_for_ever() -> None:
+    detector, found = SilentNode(), []
+    for tick in range(1000):
+        now = 100.0 + 0.2 * tick
+        found += detector.look({"n1": Heard(at=100.0, connected=True, alive_at=now)}, now)
+    assert len(found) == 1
+
+
+def test_a_node_whose_connection_is_gone_is_not_spoken_for() -> None:
+    found = _looks(SilentNode(), {"n1": Heard(at=100.0, connected=False, alive_at=110.0)}, 100.0, 110.0)
+    assert len(found) == 1

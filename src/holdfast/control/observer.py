@@ -6,7 +6,7 @@ ground is made good, a checkpoint is complete, a node has fallen silent, a resto
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.detect.poisoned import Look, Poisoned
 from holdfast.detect.silent_node import Heard, SilentNode
@@ -17,6 +17,7 @@ from holdfast.wire.messages import Reading, Readings
 
 PROGRESS_EVERY_S = 10.0
 SAVED_EVERY_S = 5.0
+VOUCH_AFTER_S = 2.0  # A node that was heard this lately needs nobody to speak for it.
 IDLE_CPU_SHARE = 0.02  # Of one core. A rank below this does nothing, whatever phase it says it is in.
 
 
@@ -34,6 +35,7 @@ class Observer:
     _saved_step: int = -1
     _saved_told_at: float = 0.0
     _told_at: float = 0.0
+    _vouched: dict[str, int] = field(default_factory=dict)  # Node to the step the others were at when they last showed that it lives.
     _told_step: int = -1
     _rate: tuple[float, int] = (0.0, -1)
     steps_per_s: float | None = None  # None until it was measured over a while.
@@ -55,14 +57,29 @@ class Observer:
         for reading in readings.ranks:
             if reading.generation == self._generation:
                 self.ranks[reading.rank] = reading
+        self._vouch(readings.node, gang.nodes, spec.ranks_per_node, now)
         if state.phase is not JobPhase.RUNNING or len(self.ranks) < spec.world_size:
             return []
         return self._progress(state, now)
+
+    def _vouch(self, speaker: str, nodes: tuple[str, ...], ranks_per_node: int, now: float) -> None:
+        """Ranks that are two steps ahead of what a quiet node said last could not be there without it; and it lives on with every further step of theirs."""
+        for place, node in enumerate(nodes):
+            heard = self.heard.get(node)
+            if node == speaker or heard is None or now - heard.at <= VOUCH_AFTER_S:
+                continue
+            own = [self.ranks[rank].step for rank in range(place * ranks_per_node, (place + 1) * ranks_per_node) if rank in self.ranks]
+            others = [reading.step for rank, reading in self.ranks.items() if rank // ranks_per_node != place]
+            ahead = min(others, default=-1)
+            if own and ahead >= max(own) + 2 and ahead > self._vouched.get(node, -1):
+                self._vouched[node] = ahead
+                self.heard[node] = replace(heard, alive_at=now)
 
     def _begin(self, generation: int) -> None:
         self._generation, self.ranks, self._poisoned = generation, {}, Poisoned()
         self._restored = self._ready = self._caught_up = False
         self._told_step = -1
+        self._vouched = {}
         self._restore_s, self._saved_step, self._rate, self.steps_per_s = 0.0, -1, (0.0, -1), None
 
     def _progress(self, state: State, now: float) -> list[Event]:

@@ -17,6 +17,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast.control.numbers import JobNumbers
 from holdfast.detect.gradient import Gradient
 from holdfast.detect.loss import LossJump
 from holdfast.detect.not_finite import NotFinite
@@ -86,6 +87,7 @@ class Watching:
         self._loss = LossJump()
         self._gradient = Gradient()
         self._running_out = RunningOut()
+        self._numbers = JobNumbers()
         self._told: dict[str, Finding] = {}
         self._looked_at = 0.0
         self.standing: tuple[Finding, ...] = ()  # All that is so now, also what is only worth knowing.
@@ -125,7 +127,7 @@ class Watching:
         nodes = [gang.nodes[rank // spec.ranks_per_node] for rank in range(spec.world_size)]
         self._look_at_ranks(self._generation, nodes, now)
         self._look_at_what_is_left(self._generation, nodes, now)
-        detectors = (*self._generation.detectors, self._loss, self._gradient, self._running_out)
+        detectors = (*self._generation.detectors, self._loss, self._gradient, self._running_out, self._numbers)
         measuring = [finding for heard in self._heard.values() for finding in heard.findings]
         found = [*measuring, *self._by_rule.values(), *(finding for detector in detectors for finding in detector.standing)]
         self.standing = tuple(found)
@@ -170,6 +172,7 @@ class Watching:
             rows = {metric: np.array([said.get((metric, str(rank)), nan) for rank in ranks]) for metric in _ROWS}
             self._look_at_pace(generation, rows, nodes, now)
             self._look_at_training(rows, now)
+            self._numbers.look(said, now)
 
     def _look_at_pace(self, generation: _Generation, rows: dict[str, Row], nodes: list[str], now: float) -> None:
         parts = {name: rows[f"step_{name}_seconds"] for name in _PARTS}

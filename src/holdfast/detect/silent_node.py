@@ -1,9 +1,11 @@
 """Silent node: an agent that is no longer heard.
 
-Sees        when each agent was last heard, and whether its connection still stands.
-Says        one `silent_node` finding per node that stays quiet beyond its limit.
+Sees        when each agent was last heard, whether its connection still stands, and when the ranks of other nodes last showed that it lives: in a gang that
+            works in step nobody gets two steps ahead of a node that is dead.
+Says        one `silent_node` finding per node that stays quiet beyond its limit. One quiet agent is not a dead node: while its connection stands and the gang
+            steps on, it has `excused_s`.
 Is wrong    when the whole control process was stopped: `now` jumps, and every node looks silent. So a look that comes long after the one
-            before it only takes note, and judges at the next.
+            before it only takes note, and judges at the next. Where ranks do not work in step, a node that hangs is found later, by as much.
 Costs       one pass over the nodes per look.
 """
 
@@ -19,12 +21,14 @@ from holdfast.domain.finding import Finding
 class Heard:
     at: float
     connected: bool
+    alive_at: float = 0.0  # When others last showed that its ranks take part.
 
 
 @dataclass(slots=True, kw_only=True)
 class SilentNode:
     closed_s: float = 3.5  # Its connection is gone: a restarted agent is back well before, even on a busy machine.
     open_s: float = 10.0  # Its connection stands but nothing comes: stopped, or cut off.
+    excused_s: float = 120.0
     blind_s: float = 1.5  # A look that comes this late judges nobody.
     _looked_at: float | None = None
     _excused: dict[str, float] = field(default_factory=dict)
@@ -40,7 +44,8 @@ class SilentNode:
     def _judge(self, node: str, heard: Heard, now: float) -> Finding | None:
         quiet_s = now - max(heard.at, self._excused.get(node, heard.at))
         limit_s = self.open_s if heard.connected else self.closed_s
-        if quiet_s <= limit_s:
+        proven = heard.connected and now - heard.alive_at <= limit_s and quiet_s <= self.excused_s
+        if quiet_s <= limit_s or proven:
             self._told.discard(node)
             return None
         if node in self._told:
