@@ -73,3 +73,21 @@ def test_nobody_speaks_for_a_quiet_node_for_ever() -> None:
 def test_a_node_whose_connection_is_gone_is_not_spoken_for() -> None:
     found = _looks(SilentNode(), {"n1": Heard(at=100.0, connected=False, alive_at=110.0)}, 100.0, 110.0)
     assert len(found) == 1
+
+
+def test_nodes_that_pause_and_come_back_teach_how_long_a_pause_may_be() -> None:
+    detector, at, found = SilentNode(), 100.0, []
+    for tick in range(2000):
+        now = 100.0 + 0.2 * tick
+        at = now if not 200.0 < now < 208.0 else at
+        found += detector.look({"n1": Heard(at=at, connected=True)}, now)
+    assert not found
+    assert 23.0 < detector.limit_s(connected=True) < 25.0
+    assert detector.limit_s(connected=False) == detector.closed_s
+
+
+def test_a_pause_of_our_own_teaches_nothing() -> None:
+    detector = SilentNode()
+    for now in (100.0, 100.2, 140.0, 140.2, 140.4):
+        detector.look({"n1": Heard(at=now, connected=True)}, now)
+    assert detector.limit_s(connected=True) == detector.open_s

@@ -1,0 +1,147 @@
+"""False alarms: a month of a large fleet in which nothing is wrong, and how often its job would have been restarted for nothing.
+
+The detectors whose findings break a gang run as they are, on virtual time. Nodes: 2,048 agents are heard five times a second; one message in a thousand is
+lost, agents pause, clocks jump, connections break and come back, and now and then control itself stands still. Ranks: those of one node, looked at once a
+second for the whole month, through steps, saves, evaluations that rank 0 does alone, epochs that begin slowly and file servers that do not answer.
+
+Between two pauses nothing can be found, so only the moments around them are played. What is assumed stands in the table of the report. It is a simulation.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import random
+from dataclasses import dataclass
+
+from harness.measure import Report, arguments, say
+
+from holdfast.detect.silent_node import Heard, SilentNode
+from holdfast.detect.silent_rank import Look, SilentRank
+
+DAY_S = 86400.0
+LOOK_S = 0.2  # Control looks so often, and agents speak so often.
+LOST = 0.001
+PAUSES_A_DAY = 2.0  # Of each node,
+PAUSE_MEDIAN_S, PAUSE_SIGMA = 0.4, 0.9  # log-normal: one in a hundred is longer than 3 s, one in ten thousand longer than 11 s.
+STANDS_STILL = 0.5  # In half of them the node's ranks pause with the agent, and so does the gang; else it steps on.
+BREAKS_A_DAY = 0.05  # Connections that break,
+BACK_MEDIAN_S, BACK_SIGMA = 0.15, 0.6  # and are back.
+CONTROL_A_DAY = 1.0  # Times that control itself stands still,
+CONTROL_MEDIAN_S, CONTROL_SIGMA = 1.0, 1.0  # for so long.
+
+
+def main() -> None:
+    chosen = arguments(
+        __doc__ or "", nodes=(2048, 2048, "nodes"), days=(30, 30, "simulated days of the nodes"), months=(5, 1, "such months"),
+        rank_days=(30, 3, "simulated days of the ranks of a node"), rank_nodes=(4, 1, "nodes whose ranks are played"),
+    )
+    report = Report("False alarms: a fleet in which nothing is wrong")
+    lost = [play_nodes(chosen.nodes, chosen.days, seed=chosen.seed + month) for month in range(chosen.months)]
+    hung = [play_ranks(chosen.rank_days, seed=chosen.seed + node) for node in range(chosen.rank_nodes)]
+    days = chosen.days * chosen.months
+    report.note(
+        f"nodes: {LOST:.1%} of messages lost; {PAUSES_A_DAY:g} pauses a node and day, log-normal, median {PAUSE_MEDIAN_S} s, sigma {PAUSE_SIGMA}; "
+        f"{BREAKS_A_DAY:g} broken connections a node and day; control stands still {CONTROL_A_DAY:g} times a day"
+    )
+    report.note(f"longest pauses: {', '.join(f'{one.longest_s:.0f} s' for one in lost)}; limits learned: {', '.join(f'{one.limit_s:.0f} s' for one in lost)}")
+    report.bar(f"restarts a day for nothing, {chosen.nodes} nodes, {days} days", sum(one.alarms for one in lost) / days, "a day", at_most=0.01)
+    report.bar(f"ranks called hung for nothing, 8 ranks, {chosen.rank_days * chosen.rank_nodes} days", sum(hung), "findings", at_most=0)
+    report.finish(chosen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Month:
+    alarms: int
+    longest_s: float
+    limit_s: float
+
+
+def play_nodes(nodes: int, days: float, *, seed: int) -> Month:
+    """Every pause of every node, in the order of time; around each, control looks as it always does, at those that are quiet."""
+    dice, detector, end_s = random.Random(seed), SilentNode(), days * DAY_S
+    alarms, longest_s, now = 0, 0.0, 0.0
+    pauses = [(dice.expovariate(PAUSES_A_DAY / DAY_S), node, "pause") for node in range(nodes)]
+    pauses += [(dice.expovariate(BREAKS_A_DAY / DAY_S), node, "break") for node in range(nodes)]
+    pauses.append((dice.expovariate(CONTROL_A_DAY / DAY_S), -1, "control"))
+    heapq.heapify(pauses)
+    while pauses[0][0] < end_s:
+        at, node, what = heapq.heappop(pauses)
+        rate = {"pause": PAUSES_A_DAY, "break": BREAKS_A_DAY, "control": CONTROL_A_DAY}[what]
+        heapq.heappush(pauses, (at + dice.expovariate(rate / DAY_S), node, what))
+        median_s, sigma = {"pause": (PAUSE_MEDIAN_S, PAUSE_SIGMA), "break": (BACK_MEDIAN_S, BACK_SIGMA), "control": (CONTROL_MEDIAN_S, CONTROL_SIGMA)}[what]
+        lasts_s = median_s * math.exp(sigma * dice.gauss(0.0, 1.0))
+        while dice.random() < LOST:
+            lasts_s += LOOK_S  # The first message after it is lost, too.
+        longest_s = max(longest_s, lasts_s if what == "pause" else 0.0)
+        if lasts_s < LOOK_S:
+            continue
+        now = max(now, at)
+        if what == "control":
+            detector.look({"n": Heard(at=now, connected=True)}, now)
+            now += lasts_s
+            detector.look({"n": Heard(at=now - lasts_s, connected=True)}, now)  # Nobody was heard meanwhile.
+            detector.look({"n": Heard(at=now, connected=True)}, now + LOOK_S)
+            continue
+        vouched = what == "pause" and dice.random() >= STANDS_STILL
+        alarms += quiet(detector, f"n{node}", now, lasts_s, connected=what == "pause", vouched=vouched)
+        now += lasts_s + 2 * LOOK_S
+    return Month(alarms=alarms, longest_s=longest_s, limit_s=detector.limit_s(connected=True))
+
+
+def quiet(detector: SilentNode, node: str, since: float, lasts_s: float, *, connected: bool, vouched: bool) -> int:
+    """Control looks at a node that says nothing for a while, and then does."""
+    found, looks = 0, int(lasts_s / LOOK_S)
+    detector.look({node: Heard(at=since, connected=True)}, since)
+    for look in range(1, looks + 1):
+        now = since + look * LOOK_S
+        found += len(detector.look({node: Heard(at=since, connected=connected, alive_at=now - 1.0 if vouched else 0.0)}, now))
+    detector.look({node: Heard(at=since + lasts_s, connected=True)}, since + lasts_s + LOOK_S)
+    return found
+
+
+def play_ranks(days: float, *, seed: int) -> int:
+    """Eight ranks of one node in step; how many were called hung or stopped though each went on."""
+    dice, detector = random.Random(1000 + seed), SilentRank()
+    now, step, cpu, found = 0.0, 0, 0.0, 0
+    phase, since, until, beat_at = "start", 0.0, 40.0, 0.0
+    busy = True  # Whether the processes compute; while a file server does not answer they do not.
+    while now < days * DAY_S:
+        now += 1.0
+        cpu += 0.9 if busy else 0.001
+        while until <= now:
+            beat_at = until
+            phase, lasts_s, busy, step = following(dice, phase, step)
+            since, until = beat_at, beat_at + lasts_s
+            if phase == "step" and lasts_s < 0.5:  # Short steps pass by the dozen; the next look sees the newest of them.
+                whole = max(0, int((now - until) / lasts_s))
+                step, beat_at, until = step + whole, beat_at + whole * lasts_s, until + whole * lasts_s
+                since = beat_at
+        looks = {
+            rank: Look(
+                pid=rank + 1, step=step, phase=phase if rank == 0 or phase != "eval" else "step", phase_since=since, beat_at=beat_at,
+                process_state="R" if busy else "D", cpu_s=cpu if rank == 0 or phase != "eval" else cpu * 0.01, steps=step, started_at=0.0,
+                stack=f"{now}" if busy else "waiting",
+            )
+            for rank in range(8)
+        }  # fmt: skip
+        for finding in detector.look(looks, now):
+            found += 1
+            say(f"FALSE ALARM after {now / DAY_S:.2f} days: {finding.because}")
+    return found
+
+
+def following(dice: random.Random, phase: str, step: int) -> tuple[str, float, bool, int]:
+    """The phase after this one, how long it lasts, whether it computes, and the step."""
+    step += phase in ("start", "step")
+    if phase == "step" and step % 500 == 0:
+        return "save", 2.0 * math.exp(0.5 * dice.gauss(0, 1)), True, step
+    if phase == "save" and step % 5000 == 0:
+        return "eval", 120.0 * math.exp(0.4 * dice.gauss(0, 1)), True, step
+    stalls = dice.random() < 2e-5  # A file server that does not answer: nobody computes.
+    lasts_s = 2.0 * math.exp(0.2 * dice.gauss(0, 1)) + (dice.choice((3.0, 6.0, 9.0)) if stalls else 0.0)
+    return "step", lasts_s, not stalls, step
+
+
+if __name__ == "__main__":
+    main()
