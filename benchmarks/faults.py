@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -42,6 +43,7 @@ class Fault:
     heal: Callable[[Ground, int], None] = lambda ground, rank: None
     culprit: str = "rank"  # "rank", "node" or "": nobody in particular.
     within_s: float = 60.0
+    needs: str = ""  # A program, without which it cannot be staged.
     ruins: bool = False  # What was trained is worth nothing afterwards: the gang is broken, to go on from before.
 
 
@@ -159,8 +161,10 @@ FAULTS = (
     Fault(name="out of memory", kinds=("out_of_memory",), strike=inside("out_of_memory"), within_s=60),
     Fault(name="disk full", kinds=("disk_running_out", "failing_disk", "rule:DiskNearlyFull", "rule:DiskFull", "rule:DiskErrors"), strike=fill, heal=empty,
           culprit="node", within_s=90),
-    Fault(name="packets lost", kinds=("lossy_network", "slow_communication"), strike=lose_packets(5), heal=mend_network, culprit="node", within_s=120),
-    Fault(name="node cut off", kinds=("network", "hang", "node_lost"), strike=lose_packets(100), heal=mend_network, culprit="", within_s=120),
+    Fault(name="packets lost", kinds=("lossy_network", "slow_communication"), strike=lose_packets(5), heal=mend_network, culprit="node",
+          within_s=120, needs="nft"),
+    Fault(name="node cut off", kinds=("network", "hang", "node_lost"), strike=lose_packets(100), heal=mend_network, culprit="", within_s=120,
+          needs="nft"),
     Fault(name="NaN in a rank's data", kinds=("not_finite",), strike=inside("nan_from_data", for_s=1), within_s=20, ruins=True),
     Fault(name="NaN from a faulty rank", kinds=("not_finite",), strike=inside("nan_from_rank", for_s=1), within_s=20, ruins=True),
     Fault(name="parameter flipped on one rank", kinds=("replicas_disagree",), strike=inside("bit_flip"), within_s=60, ruins=True),
@@ -176,7 +180,10 @@ def main() -> None:
     chosen = arguments(__doc__ or "", texts={"only": "names of faults, separated by commas"}, repetitions=(15, 1, "injections of each kind"))
     random.seed(chosen.seed)
     report = Report("Faults: found, named, and nothing else")
-    wanted = [fault for fault in FAULTS if not chosen.only or fault.name in chosen.only.split(",")]
+    missing = {fault.name: fault.needs for fault in FAULTS if fault.needs and shutil.which(fault.needs) is None}
+    for name, program in missing.items():
+        report.note(f"left out: {name}, which needs {program}")
+    wanted = [fault for fault in FAULTS if fault.name not in missing and (not chosen.only or fault.name in chosen.only.split(","))]
     with scratch_directory(keep=chosen.keep) as scratch, ExitStack() as stack:
         ground = stack.enter_context(prepared(scratch))
         done = inject_all(ground, wanted, chosen.repetitions)

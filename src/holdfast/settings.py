@@ -7,6 +7,7 @@ from pathlib import Path
 
 STATE_VARIABLE = "HOLDFAST_STATE"
 REMOTE_VARIABLE = "HOLDFAST_REMOTE"
+ALERTS_VARIABLE = "HOLDFAST_ALERTS"
 
 
 def state_root(explicit: Path | None = None) -> Path:
@@ -21,3 +22,8 @@ def state_root(explicit: Path | None = None) -> Path:
 def remote_root(explicit: str | None = None) -> str:
     """Below which address jobs keep their checkpoints a second time: `--remote`, which may be empty, `HOLDFAST_REMOTE`, or nowhere."""
     return os.environ.get(REMOTE_VARIABLE, "") if explicit is None else explicit
+
+
+def alerts_file(explicit: str | None = None) -> str:
+    """The file that says who is told of incidents: `--alerts`, which may be empty, `HOLDFAST_ALERTS`, or nobody is."""
+    return os.environ.get(ALERTS_VARIABLE, "") if explicit is None else explicit

@@ -38,7 +38,7 @@ def test_labels_that_are_wrong_from_one_moment_on_are_a_jump() -> None:
 
 
 def test_one_bad_batch_is_not_a_jump() -> None:
-    assert watched(LossJump(), losses(1, 300) + [9.0] + losses(2, 100, first=0.3)).standing == []
+    assert watched(LossJump(), [*losses(1, 300), 9.0, *losses(2, 100, first=0.3)]).standing == []
 
 
 def test_a_jump_that_passes_is_taken_back() -> None:
@@ -55,6 +55,31 @@ def test_a_warm_restart_of_the_learning_rate_is_left_alone() -> None:
 def test_a_learning_rate_that_blows_the_training_up_is_told_of_although_it_rose() -> None:
     detector = watched(LossJump(), losses(1, 300), rate=1e-5)
     assert watched(detector, [30.0] * 60, rate=1.0, at=300).standing
+
+
+def test_a_jump_that_is_half_gone_when_it_would_be_told_is_left_alone() -> None:
+    detector = watched(LossJump(), losses(1, 300))
+    assert not any(watched(detector, [0.2 + 4.0 * 0.8**look], at=300 + look).standing for look in range(30))
+
+
+def test_a_jump_that_comes_back_only_to_the_first_loss_is_told() -> None:
+    """Labels that are wrong: a model that was sure of itself is very wrong first, and then as wrong as one that knows nothing."""
+    sure = [2.3 + 4.0 * 0.5**look for look in range(10)]
+    assert watched(LossJump(), losses(1, 300) + sure).standing
+
+
+def test_a_loss_far_above_the_first_is_told_although_it_comes_back() -> None:
+    assert watched(LossJump(), [*losses(1, 300), 500.0, 300.0, 60.0, 40.0, 20.0]).standing
+
+
+def test_a_game_whose_loss_goes_down_a_little_and_back_is_left_alone() -> None:
+    dice = np.random.default_rng(4)
+    assert watched(LossJump(), [*np.linspace(1.39, 1.0, 90), *np.linspace(1.3, 1.5, 60)] + 0.005 * dice.standard_normal(150)).standing == []
+
+
+def test_a_first_lesson_that_is_learned_within_seconds_is_still_progress() -> None:
+    easy = [1.4, 1.2, 1.0, 0.8, 0.6, *(0.5 * np.exp(-np.arange(300) / 10) + 0.001)]
+    assert watched(LossJump(), [*easy, *([0.45] * 60)]).standing == []
 
 
 def test_a_loss_that_never_comes_down_and_only_wanders_is_left_alone() -> None:

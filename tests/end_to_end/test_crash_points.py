@@ -30,6 +30,7 @@ def test_every_crash_point_in_the_code_is_of_a_kind_tested_here() -> None:
     found = {kind for path in SOURCE.rglob("*.py") for kind in re.findall(r'crash_point\(f?"([a-z-]+?)-?(?:\{.*?\})?"\)', path.read_text())}
     assert found == {
         "agent-recorded", "agent-performed", "agent-answered", "agent-saw-exit", "control-decided", "control-journalled", "control-performed",
+        "alerts-queued", "alerts-delivered",  # In test_alerts.py: they need somebody to be told.
     }  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from holdfast.agent import stacks, tree
 from holdfast.agent.copies import Copies, NotHeld
 from holdfast.agent.exits import NOTHING_COUNTED, Evidence, MemoryKills, classify, read_kernel_log, read_memory_kills, read_memory_kills_again
 from holdfast.agent.measure import EVERY_S, Measure
+from holdfast.agent.metrics import AgentMetrics
 from holdfast.agent.parent import ParentGone, Row, WarmParent
 from holdfast.agent.persist import Persist
 from holdfast.agent.recorded import Recorded
@@ -49,6 +50,7 @@ from holdfast.wire.codec import decode_effect, encode
 from holdfast.wire.frames import BadFrame, Channel, connect, serve
 from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Hold, Interval, Leave, Output, Readings, Whole
 from holdfast.wire.outbox import Outbox
+from holdfast.wire.scrape import keep_open
 
 _OUTPUT_BYTES = 64 << 10
 _BACKLOG_BYTES_MAX = 1 << 20
@@ -80,6 +82,7 @@ class Agent:
             fetch=from_remote(spec.job.remote, self._leaving.is_set),
         )  # fmt: skip
         self._measure = Measure(spec.node, self._watch, disks=[Path(spec.checkpoints)], log_size=self._log_size)
+        self._metrics: AgentMetrics | None = None
         self._persist_copies: tuple[int, ...] = ()
         self._upload_s = 0.0
         self._grace_s = 0.0
@@ -89,6 +92,9 @@ class Agent:
         peers = await serve(Path(self._spec.peer), self._copies.serve)
         self._measure.start()
         loops = [self._talk(), self._read_beats(), self._probe(), self._send_signals(), self._follow(), self._keep_parent()]
+        if self._spec.job.metrics is not None and self._spec.metrics_port:
+            self._metrics = AgentMetrics(self._spec.job.job, self._spec.node, _say)
+            loops.append(keep_open(self._spec.job.metrics, self._spec.metrics_port, self._metrics.text, say=_say))
         loops += [self._persist.run(), self._copies.run(), self._scrub.run(), *([self._sender.run()] if self._spec.job.remote else [])]
         tasks = [asyncio.create_task(loop) for loop in loops]
         leaving = asyncio.create_task(self._leaving.wait())
@@ -433,6 +439,8 @@ class Agent:
         while True:
             await asyncio.sleep(EVERY_S)
             message = self._measure.take(time.monotonic())
+            if self._metrics is not None:
+                self._metrics.take(message, time.monotonic())
             if self._channel is not None:
                 self._channel.send(message)
 
@@ -493,6 +501,11 @@ class Agent:
             await self._channel.closed()
         self._recorded.close()
         shutil.rmtree(self._spec.shared_memory, ignore_errors=True)
+
+
+def _say(text: str) -> None:
+    """For our log."""
+    print(f"holdfast agent: {text}", file=sys.stderr, flush=True)
 
 
 def _free_port(host: str) -> int:

@@ -22,15 +22,17 @@ from typer.core import TyperCommand, TyperGroup
 from holdfast import __version__
 from holdfast.cli import tables
 from holdfast.cli.address import address_for, reached
+from holdfast.cli.alerting import checked_alerts
 from holdfast.cli.job import hold, is_held, jobs, known_job, new_job, state_of
 from holdfast.cli.live import Live, mode_for
+from holdfast.cli.metrics import metrics_at
 from holdfast.cli.options import REFUSED, check_fits, checkpoint_every, processes_per_node, whole_nodes
 from holdfast.cli.run import ask_to_stop, attach_job, detach, exit_code, run_job
 from holdfast.control.journal import Journal
 from holdfast.domain.job import JobSpec, Policy
 from holdfast.errors import HoldfastError, UserError
 from holdfast.launch.layout import JobDirectory
-from holdfast.settings import remote_root, state_root
+from holdfast.settings import alerts_file, remote_root, state_root
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, help="Holdfast keeps training running: `holdfast run train.py`.",
@@ -47,6 +49,10 @@ RemoteRoot = Annotated[
         show_default="$HOLDFAST_REMOTE, or nowhere",
     ),
 ]  # fmt: skip
+AlertsFile = Annotated[
+    str | None,
+    typer.Option("--alerts", metavar="FILE", help="Tell people of incidents as this file says; '' for nobody.", show_default="$HOLDFAST_ALERTS, or nobody"),
+]
 Name = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `holdfast ps` lists it.")]
 
 
@@ -92,6 +98,17 @@ def run(
         ),
     ] = "",
     remote: RemoteRoot = None,
+    alerts: AlertsFile = None,
+    rules: Annotated[list[Path] | None, typer.Option("--rules", metavar="FILE", help="Rules of your own beside the shipped ones; may be given often.")] = None,
+    metrics: Annotated[
+        str, typer.Option(metavar="[HOST:]PORT", help="Answer Prometheus at this port with the series of all nodes; 0 for a free port.", show_default="nowhere")
+    ] = "",
+    agent_metrics: Annotated[
+        int | None, typer.Option(metavar="PORT", min=1, max=65535, help="Agents answer too, each for its node: node N at PORT + N.", show_default="nowhere")
+    ] = None,
+    metrics_token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Scrapers must know the token in it.")] = None,
+    metrics_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate, in PEM: metrics over HTTPS.")] = None,
+    metrics_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key.")] = None,
     standalone: Annotated[bool, typer.Option("--standalone", hidden=True, help="As torchrun spells it; a job here always is.")] = False,
     detached: Detached = False,
     state: State = None,
@@ -106,6 +123,8 @@ def run(
     )  # fmt: skip
     _check_script(spec)
     check_fits(spec)
+    at = metrics_at(metrics, agent_metrics or 0, token_file=metrics_token_file, cert_file=metrics_cert, key_file=metrics_key, spec=spec)
+    spec = dataclasses.replace(spec, metrics=at, alerts=checked_alerts(alerts_file(alerts)), rules=_checked_rules(rules or []))
     directory = new_job(root, spec.job)
     _run(directory, reached(dataclasses.replace(spec, remote=address_for(remote_root(remote), spec.job))), as_json=as_json, detached=detached)
 
@@ -114,6 +133,7 @@ def run(
 def resume(
     job: Name,
     remote: Annotated[str | None, typer.Option("--remote", metavar="URL", help="Another remote store; '' for none.", show_default="as it was")] = None,
+    alerts: Annotated[str | None, typer.Option("--alerts", metavar="FILE", help="Tell others of incidents; '' for nobody.", show_default="as it was")] = None,
     detached: Detached = False,
     state: State = None,
     as_json: AsJson = False,
@@ -121,7 +141,8 @@ def resume(
     """Run a job again as it was, from its newest checkpoint."""
     directory = known_job(state_root(state), job)
     spec = msgspec.json.decode(directory.spec.read_bytes(), type=JobSpec)
-    spec = dataclasses.replace(spec, run=secrets.token_hex(8), remote=spec.remote if remote is None else address_for(remote, job))
+    told = spec.alerts if alerts is None else checked_alerts(alerts)
+    spec = dataclasses.replace(spec, run=secrets.token_hex(8), alerts=told, remote=spec.remote if remote is None else address_for(remote, job))
     _run(directory, reached(spec, again=True), as_json=as_json, detached=detached)
 
 
@@ -155,6 +176,20 @@ def attach(job: Name, state: State = None, as_json: AsJson = False) -> None:
         raise typer.Exit(0)
     live.summary(seen)
     raise typer.Exit(exit_code(seen))
+
+
+@app.command()
+def watch(
+    job: Annotated[str, typer.Argument(metavar="[JOB]", help="The job's name.", show_default="the newest that runs")] = "",
+    since: Annotated[str, typer.Option(metavar="TIME", help="Curves over so long: 30m, 2d. Of a job that ended, its last ones.", show_default="1h")] = "",
+    once: Annotated[bool, typer.Option("--once", help="One look.")] = False,
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
+    """Watch the numbers of a running job: its ranks, nodes and GPUs, and what stands out. Ctrl-C ends the watching, not the job."""
+    from holdfast.cli.watch import run_watch, watched_job
+
+    raise typer.Exit(run_watch(watched_job(state_root(state), job), since=since, once=once, as_json=as_json, out=sys.stdout))
 
 
 @app.command()
@@ -321,6 +356,22 @@ class _Rules(_Checkpoint):
         self.commands = self.commands or typer.main.get_group(rules.app).commands
 
 
+class _Alerts(_Checkpoint):
+    def _load(self) -> None:
+        from holdfast.cli import alerts
+
+        self.commands = self.commands or typer.main.get_group(alerts.app).commands
+
+
+app.add_typer(typer.Typer(), name="alerts", cls=_Alerts, no_args_is_help=True, help="Check, test, list and silence what people are told of incidents.")
+class _Dashboards(_Checkpoint):
+    def _load(self) -> None:
+        from holdfast.cli import dashboards
+
+        self.commands = self.commands or typer.main.get_group(dashboards.app).commands
+
+
+app.add_typer(typer.Typer(), name="dashboards", cls=_Dashboards, no_args_is_help=True, help="Write dashboards for Grafana, and alerts for Prometheus.")
 app.add_typer(typer.Typer(), name="rules", cls=_Rules, no_args_is_help=True, help="List, check, test and export the rules that watch a job.")
 app.add_typer(typer.Typer(), name="checkpoint", cls=_Checkpoint, no_args_is_help=True, help="List, verify, prune, compare, export and import checkpoints.")
 
@@ -338,6 +389,18 @@ def main() -> None:
     except HoldfastError as error:
         print(f"holdfast: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+
+
+def _checked_rules(files: list[Path]) -> tuple[str, ...]:
+    """A rule that would never fire is told of before anything is started."""
+    if not files:
+        return ()
+    from holdfast.control.rulebook import rules_in_force
+
+    problems = rules_in_force(files).problems
+    if problems:
+        raise UserError("the rules are not good; `holdfast rules check` says the same:\n" + "\n".join(f"  {problem}" for problem in problems))
+    return tuple(str(file.absolute()) for file in files)
 
 
 def _made_up_name(script: str) -> str:

@@ -15,38 +15,48 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
 from holdfast.checkpoint.found import list_complete
 from holdfast.checkpoint.layout import directory_name
 from holdfast.control.fetching import NOTHING, Fetching, Key, NothingToGoOnFrom
+from holdfast.control.figures import figures_of
+from holdfast.control.history import History, Keeper
 from holdfast.control.interval import Intervals
 from holdfast.control.journal import Journal
 from holdfast.control.memory import Memory
+from holdfast.control.metrics import ControlMetrics
+from holdfast.control.newest import Newest
 from holdfast.control.observer import Observer
-from holdfast.control.rulebook import rules_in_force
+from holdfast.control.rulebook import rules_of
 from holdfast.control.samples import Samples
 from holdfast.control.view import job_signals, view_of
-from holdfast.control.watching import Watching
+from holdfast.control.watching import LOOK_EVERY_S, Watching
 from holdfast.crashpoints import crash_point
 from holdfast.domain.effect import CONTROL, CaptureStacks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
 from holdfast.domain.event import EffectDone, EffectFailed, Event, JobResumed, JobSubmitted, NodeHeard, StopAsked, Ticked
 from holdfast.domain.job import JobSpec, Outcome
 from holdfast.domain.state import NodeState
+from holdfast.errors import HoldfastError
 from holdfast.launch.layout import JobDirectory
 from holdfast.launch.lifeline import die_with_parent
 from holdfast.wire.codec import decode_event, encode
 from holdfast.wire.frames import BadFrame, Channel, serve
 from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Hold, Interval, Leave, Output, Readings, Signals, StopJob, Told, Uploading, View, Watch
 from holdfast.wire.outbox import Inbox
+from holdfast.wire.scrape import keep_open
+
+if TYPE_CHECKING:
+    from holdfast.control.alerts.alerting import Alerts
 
 _LOOK_EVERY_S = 0.2
 _HELD_WITHIN_S = 2.0
+_ALERTS_S = 5.0  # For the last alerts to arrive, once the job has ended.
 _UPLOAD_S = 10.0  # For the last checkpoint to arrive in the remote store, once the job has ended.
 _UNWRITTEN_CODE = 74
 
@@ -57,7 +67,9 @@ class Control:
         self._journal = Journal(directory.journal)
         self._core = self._journal.load()
         self._observer = Observer()
-        self._watching = Watching(rules_in_force().rules, job=directory.job)
+        self._rules = rules_of(directory)
+        self._watching = Watching(self._rules, job=directory.job)
+        self._alerts: Alerts | None = None
         self._memory = Memory()
         self._intervals = Intervals()
         self._fetching: Fetching | None = None
@@ -66,9 +78,15 @@ class Control:
         self._told_to_hold: dict[str, dict[str, str]] = {}
         self._inbox = Inbox()
         self._samples = Samples(directory.samples)
+        self._history = Keeper(History(directory.series))
         self._agents: dict[str, Channel] = {}
         self._viewers: set[Channel] = set()
         self._readers: set[Channel] = set()  # The viewers that want rank 0's output too.
+        self._lookers: set[Channel] = set()  # The viewers that want the newest values too, once a second.
+        self._figures_at = 0.0
+        self._saved: tuple[int, float] = (-1, 0.0)  # The newest durable step, and when it was seen to be.
+        self._cycle_s = 0.0
+        self._newest = Newest(self._watching.rings)
         self._waiting: list[tuple[Event, Callable[[], None]]] = []
         self._searches: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
@@ -82,13 +100,17 @@ class Control:
         async with server:
             self._begin()
             looking = asyncio.create_task(self._look())
+            answering = asyncio.create_task(self._answer_scrapers())
             ended = asyncio.create_task(self._ended.wait())
             await asyncio.wait([looking, ended], return_when=asyncio.FIRST_COMPLETED)
-            looking.cancel()
+            for task in (looking, answering):
+                task.cancel()
+            await asyncio.gather(answering, return_exceptions=True)  # Whether scrapers had an answer is not worth a job.
             with contextlib.suppress(asyncio.CancelledError):
                 await looking
             await self._take_down()
-        self._directory.control_socket.unlink(missing_ok=True)
+        for file in (self._directory.control_socket, self._directory.metrics_url):
+            file.unlink(missing_ok=True)
         self._journal.close()
 
     def abandon(self) -> None:
@@ -102,6 +124,7 @@ class Control:
         """A new job, the same one again, or a control that was killed and goes on."""
         spec = msgspec.json.decode(self._directory.spec.read_bytes(), type=JobSpec)
         state = self._core.state
+        self._begin_to_alert(spec)
         if state.spec is None:
             self.accept(JobSubmitted(at=self.now(), spec=spec))
         elif state.spec.run != spec.run:
@@ -114,6 +137,21 @@ class Control:
                 self._perform(effect)
             if state.outcome is not None:
                 self._ended.set()
+
+    def _begin_to_alert(self, spec: JobSpec) -> None:
+        """Whatever is wrong with it, the job goes on: it was checked before the start, and may have been changed since."""
+        if not spec.alerts:
+            return
+        from holdfast.control.alerts.alerting import Alerts  # Only here: what speaks to mail and web servers is not loaded where nobody is told.
+        from holdfast.control.alerts.loading import load
+
+        try:
+            alerts = Alerts(self._directory.alerts, self._directory.job, load(Path(spec.alerts)), self._rules, incidents=self._core.state.incidents)
+        except HoldfastError as error:
+            self._note(f"nobody is told of incidents: {error}")
+            return
+        alerts.start()
+        self._alerts = alerts
 
     def accept(self, event: Event, then: Callable[[], None] = lambda: None) -> None:
         """Take an event; `then` is called once it is on disk. Events that come at once share one sync."""
@@ -146,6 +184,8 @@ class Control:
         for effect in chosen:
             self._perform(effect)
             crash_point(f"control-performed-{type(effect).__name__}")
+        if self._alerts is not None:
+            self._alerts.see(self._core.state, self.now())
         self._hang_up_on_lost_nodes()
 
     def _hang_up_on_lost_nodes(self) -> None:
@@ -214,8 +254,10 @@ class Control:
                     case Hello():
                         hello = message
                         self._agent_came(hello, channel)
-                    case Watch(output=output):
+                    case Watch(output=output, figures=figures):
                         self._viewers.add(channel)
+                        if figures:
+                            self._lookers.add(channel)
                         if output:
                             self._readers.add(channel)
                             self._follow()
@@ -227,6 +269,7 @@ class Control:
             print(f"holdfast control: dropped a connection: {error}", file=sys.stderr)
         finally:
             self._viewers.discard(channel)
+            self._lookers.discard(channel)
             if channel in self._readers:
                 self._readers.discard(channel)
                 self._follow()
@@ -293,6 +336,10 @@ class Control:
         print(f"holdfast control: {text}", file=sys.stderr, flush=True)
         self._notes.append(text)
 
+    def _pass_on_notes(self) -> None:
+        for text in self._alerts.notes() if self._alerts is not None else ():
+            self._note(text)
+
     def _view(self) -> View:
         view = view_of(self._core.state, self._observer, self._memory, self._agents.keys(), self.now())
         doing = self._fetching.progress if self._fetching is not None else ""
@@ -329,6 +376,7 @@ class Control:
     async def _look(self) -> None:
         """The clock: silent nodes, deadlines, samples, views."""
         while True:
+            began = time.monotonic()
             for event in self._observer.look(self.now()):
                 self.accept(event)
             deadline = self._core.next_deadline()
@@ -340,12 +388,41 @@ class Control:
             if chosen is not None:
                 self.accept(chosen, lambda: self._tell_interval(self._agents.values()))
             view = self._view()
-            for event in self._watching.look(self._core.state, job_signals(view, self._core.state), self.now()):
+            self._note_age(view)
+            signals = job_signals(view, self._core.state, saved_at=self._saved[1], cycle_s=self._cycle_s)
+            for event in self._watching.look(self._core.state, signals, self.now()):
                 self.accept(event)
+            self._pass_on_notes()
             self._samples.add(view)
+            self._history.look(self._watching.rings, self.now())
             for viewer in self._viewers:
                 viewer.send(view)
+            self._send_figures()
+            self._cycle_s = time.monotonic() - began
             await asyncio.sleep(_LOOK_EVERY_S)
+
+    def _note_age(self, view: View) -> None:
+        """Work that could be lost is as old as the newest checkpoint; before the first one, as the first step that was seen."""
+        step, at = self._saved
+        if view.step >= 0 and (view.saved_step > step or not at):
+            self._saved = (view.saved_step, view.at)
+
+    def _send_figures(self) -> None:
+        if self._lookers and self.now() - self._figures_at >= LOOK_EVERY_S:
+            self._figures_at = self.now()
+            figures = figures_of(self._watching, self._newest, self._core.state.gang, self.now())
+            for viewer in self._lookers:
+                viewer.send(figures)
+
+    async def _answer_scrapers(self) -> None:
+        at = msgspec.json.decode(self._directory.spec.read_bytes(), type=JobSpec).metrics
+        if at is not None and at.port is not None:
+            metrics = ControlMetrics(self._directory.job, self._watching, self._newest, self._note)
+
+            def page(openmetrics: bool) -> Iterator[str]:
+                return metrics.text(self._core.state, self.now(), openmetrics)
+
+            await keep_open(at, at.port, page, say=self._note, url_file=self._directory.metrics_url)
 
     async def _take_down(self) -> None:
         """Tell every agent to leave, wait until they have, and show the end to whoever watches."""
@@ -357,11 +434,16 @@ class Control:
         upload_s = _UPLOAD_S if state.spec is not None and state.spec.remote and not in_a_hurry else 0.0
         for channel in self._agents.values():
             channel.send(Leave(persist=lost, upload_s=upload_s))
+        if self._alerts is not None:
+            self._alerts.hurry()
         deadline = time.monotonic() + 15.0 + upload_s
         while self._agents and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
         if self._uploading is not None:
             self._note(_arrived(self._uploading, self._directory.job))
+        if self._alerts is not None:
+            await self._alerts.finish(within_s=0.5 if in_a_hurry else _ALERTS_S)
+            self._pass_on_notes()
         final = self._view()
         for viewer in list(self._viewers):
             viewer.send(final)

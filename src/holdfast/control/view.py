@@ -9,6 +9,7 @@ from holdfast.control.observer import Observer
 from holdfast.diagnose.together import leading
 from holdfast.domain.event import IntervalChosen
 from holdfast.domain.incident import Incident
+from holdfast.domain.job import JobPhase
 from holdfast.domain.signal import Signal
 from holdfast.domain.state import State
 from holdfast.wire.messages import IncidentView, NodeView, SavingView, View
@@ -36,13 +37,16 @@ def view_of(state: State, observer: Observer, memory: Memory, connected: Collect
     )  # fmt: skip
 
 
-def job_signals(view: View, state: State) -> list[Signal]:
-    """The same as signals of the job as a whole."""
+def job_signals(view: View, state: State, *, saved_at: float, cycle_s: float) -> list[Signal]:
+    """The same as signals of the job as a whole. `saved_at` is when the newest checkpoint became durable, or the first step was seen."""
     found = [
         Signal("job_goodput_ratio", view.goodput), Signal("job_generation", view.generation), Signal("checkpoint_step", view.saved_step),
         Signal("job_incidents_open", sum(incident.is_open for incident in state.incidents)), Signal("job_restarts_total", max(0, view.generation - 1)),
         Signal("findings_total", sum(len(incident.findings) for incident in state.incidents)),
     ]  # fmt: skip
+    found.append(Signal("control_cycle_seconds", cycle_s))
+    if saved_at and view.phase == JobPhase.RUNNING:
+        found.append(Signal("checkpoint_age_seconds", view.at - saved_at))
     if view.steps_total > 0 and view.step >= 0:
         found.append(Signal("job_progress_ratio", view.step / view.steps_total))
         if view.steps_per_s:

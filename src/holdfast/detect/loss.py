@@ -2,10 +2,11 @@
 
 Sees        the mean loss since the last look, and the learning rate, once a second.
 Says        `loss_jump` once the loss has stood high for `looks` looks; it stands until half of the jump is gone again. High means, for a run that has clearly
-            come down: it lost `share` of all its progress within a minute. For one that has not (an adversarial game, reinforcement learning): it is as far
-            above everything it ever was as twice its whole range. Both times also many times its own noise.
+            come down, to less than half of its first loss: it lost `share` of all its progress within a minute. For one that has not (an adversarial game,
+            reinforcement learning): it is as far above everything it ever was as twice its whole range. Both times also many times its own noise.
 Is silent   during the first `history` looks. About rises that follow a rise of the learning rate (warm restarts), unless they go far above the first loss.
-            About one bad batch: it does not last.
+            About one bad batch: it does not last. About a jump of which half is gone again already (a learning rate at the edge of what is stable),
+            unless it is far above the first loss.
 Is wrong    when the task itself changes (another data set halfway): that is a jump, and may be meant.
 Misses      a slow rise. The detector for one number over time sees that, and says less about it.
 Costs       a few medians over a hundred numbers, a second.
@@ -22,6 +23,8 @@ from statistics import fmean, median
 from holdfast.domain.finding import Finding
 
 _MINUTE = 60
+_COME_DOWN = 0.5  # Of the first loss. The judge of an adversarial game comes down by a quarter or a third, and goes back to where it was.
+_BEYOND = 3.0  # Of the progress. What is so far above the first loss has blown up, and is told even as it comes back.
 
 
 @dataclass(slots=True)
@@ -53,8 +56,9 @@ class LossJump:
         self._recent.append(loss)
         self._rates.append(learning_rate)
         self._count += 1
-        if len(self._first) < 2 * self.looks:
+        if len(self._first) < self.looks:
             self._first.append(loss)
+        if self._count <= 2 * self.looks:
             return
         every = list(self._recent)
         level = median(every[-self.looks :])
@@ -74,15 +78,17 @@ class LossJump:
         usual, noise = median(before[-_MINUTE:]), _noise(before)
         start = median(self._first)
         progress = start - self._lowest
-        falling = progress > 10 * noise
+        falling = progress > max(10 * noise, _COME_DOWN * abs(start))
         if falling:
             limit = self._lowest + self.share * progress
             if self._rate_rose():
                 limit = start + 0.5 * progress
         else:
             limit = self._highest + 2 * (self._highest - self._lowest)
-        sudden = all(one > usual + self.noises * noise for one in every[-self.looks :])
-        if sudden and min(every[-self.looks :]) > limit and (falling or self._count >= 2 * self.history):
+        lately = every[-self.looks :]
+        sudden = min(lately) > max(limit, usual + self.noises * noise)
+        passing = every[-1] < usual + 0.5 * (max(every[-self.looks - 2 :]) - usual) and level < start + _BEYOND * progress
+        if sudden and not passing and (falling or self._count >= 2 * self.history):
             lost = f"{(level - self._lowest) / progress:.0%} of all its progress is lost" if falling else "it was never near that before"
             self._passes_below = usual + 0.5 * (level - usual)
             self._standing = Finding(

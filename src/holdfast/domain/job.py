@@ -53,6 +53,18 @@ class SaveEvery:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsAt:
+    """Where `/metrics` is answered, and to whom. The files are named here and never copied."""
+
+    host: str = "127.0.0.1"
+    port: int | None = None  # Of control; 0 for a free one, None for nowhere.
+    agents_port: int = 0  # The agent of node N answers at this plus N; 0 for nowhere.
+    token_file: str = ""
+    cert_file: str = ""
+    key_file: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     job: str
     run: str = ""  # New with every `holdfast run`: tells a control that was killed from a job that is run again.
@@ -70,6 +82,9 @@ class JobSpec:
     remote: str = ""  # Where checkpoints are kept a second time: an address without credentials, for this job alone.
     generations_before: int = 0  # What the remote store has is of generations up to this one: a new one must be newer, also where the journal is gone.
     save_every: SaveEvery | None = None  # None: as the script says, and as is best where it says nothing.
+    metrics: MetricsAt | None = None
+    rules: tuple[str, ...] = ()  # Files of rules that add to those that come with Holdfast.
+    alerts: str = ""  # The file that says who is told of incidents. Secrets are not in it, nor are they kept here.
     env: dict[str, str] = field(default_factory=dict)
     policy: Policy = Policy()
 

@@ -28,6 +28,7 @@ class NodeSpec:
     hidden: tuple[str, ...] = ()  # Paths of other nodes on the same machine, put out of reach where that is permitted.
     interface: str = ""  # The network interface that leads to the other nodes, where it has to be said.
     network_fd: int = NO_FD  # Held open for the agent: its network namespace, if it has one of its own.
+    metrics_port: int = 0  # Where its agent answers `/metrics`; 0 for nowhere.
     orphan_grace_s: float = 30.0
     beat_every_s: float = 0.2
     probe_every_s: float = 1.0

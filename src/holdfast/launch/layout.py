@@ -47,6 +47,21 @@ class JobDirectory:
         return self.path / "samples.jsonl"
 
     @property
+    def series(self) -> Path:
+        """The history of the job's series."""
+        return self.path / "series.db"
+
+    @property
+    def alerts(self) -> Path:
+        """What alerts were sent, and what must still be."""
+        return self.path / "alerts.db"
+
+    @property
+    def metrics_url(self) -> Path:
+        """Where control answers `/metrics`, while it does."""
+        return self.path / "metrics.url"
+
+    @property
     def nodes(self) -> Path:
         return self.path / "nodes"
 

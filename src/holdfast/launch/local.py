@@ -108,6 +108,7 @@ class LocalCluster:
             checkpoints=str(directory.checkpoints), interpreter=self._interpreter, job=self._spec,
             hidden=tuple(str(path) for other in others for path in (directory.nodes / other, directory.node_shared_memory(other))),
             interface=INTERFACE if network else "", network_fd=network.fd(node) if network else NO_FD,
+            metrics_port=self._spec.metrics.agents_port + number if self._spec.metrics and self._spec.metrics.agents_port else 0,
         )  # fmt: skip
 
     async def _keep(self, name: str, command: list[str]) -> None:

@@ -178,7 +178,17 @@ class Watch(Message, frozen=True, kw_only=True):
     """A viewer introduces itself."""
 
     output: bool = True
+    figures: bool = False
     version: int = WIRE_VERSION
+
+
+class Figures(Message, frozen=True, kw_only=True):
+    """The newest values of the job's series, and all that stands now: once a second, to viewers that asked. Latest wins."""
+
+    at: float
+    values: tuple[tuple[str, str, str, float], ...]  # Metric, node, what of it, value.
+    findings: tuple[Finding, ...] = ()
+    nodes_left_out: int = 0  # There are more nodes than anybody looks at.
 
 
 class StopJob(Message, frozen=True, kw_only=True):
@@ -248,4 +258,5 @@ class View(Message, frozen=True, kw_only=True):
 
 AnyMessage = (
     Hello | Told | Ack | Do | Readings | Signals | Output | Follow | Leave | Watch | StopJob | View | Whole | Hold | Interval | Fetch | Sending | Part | Refused
+    | Figures
 )  # fmt: skip
