@@ -138,7 +138,8 @@ def in_network_of(ground: Ground, rank: int, *command: str) -> None:
 def lose_packets(share: int) -> Callable[[Ground, int], None]:
     def strike(ground: Ground, rank: int) -> None:
         chain = "add table inet fault; add chain inet fault in { type filter hook input priority 0; }"
-        in_network_of(ground, rank, "nft", f"{chain}; add rule inet fault in iif != lo numgen random mod 100 < {share} drop")
+        some = f"numgen random mod 100 < {share} " if share < 100 else ""
+        in_network_of(ground, rank, "nft", f"{chain}; add rule inet fault in iif != lo {some}drop")
 
     return strike
 
