@@ -17,8 +17,8 @@ def test_every_phase_can_be_left_or_is_an_end(phase: IncidentPhase) -> None:
 
 
 def test_an_illegal_move_tells_the_story_so_far() -> None:
-    with pytest.raises(IllegalMove, match=r"incident 7 cannot go noticed -> resolved(.|\n)*rank 1 left"):
-        _incident().move(IncidentPhase.RESOLVED, at=6.0, because="it looked well")
+    with pytest.raises(IllegalMove, match=r"incident 7 cannot go noticed -> acting(.|\n)*rank 1 left"):
+        _incident().move(IncidentPhase.ACTING, at=6.0, because="it looked well")
 
 
 def test_an_incident_is_closed_when_nothing_can_follow() -> None:
