@@ -61,7 +61,7 @@ class Endless(IterableDataset):
             if "data_stuck" in active:
                 time.sleep(1e6)
             if "data_slow" in active:
-                time.sleep(3 * compute_s)
+                time.sleep(15 * compute_s)
             x = torch.randn(32, 64, generator=dice)
             y = (x @ teacher).argmax(1)
             if "wrong_labels" in active:
