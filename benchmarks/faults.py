@@ -153,7 +153,7 @@ FAULTS = (
     Fault(name="worker killed", kinds=("killed",), strike=send(signal.SIGKILL), within_s=10),
     Fault(name="worker stopped", kinds=HANG, strike=send(signal.SIGSTOP), within_s=60),
     Fault(name="busy loop that holds the GIL", kinds=HANG, strike=inside("gil"), within_s=90),
-    Fault(name="deadlock in a collective", kinds=HANG, strike=inside("deadlock"), within_s=90, culprit=""),
+    Fault(name="deadlock in a collective", kinds=HANG, strike=inside("deadlock"), within_s=90),
     Fault(name="rank asleep", kinds=HANG, strike=inside("asleep"), within_s=90),
     Fault(name="data loader stuck", kinds=HANG, strike=inside("data_stuck"), within_s=90),
     Fault(name="rank held back to 70 % of its core", kinds=("slow_rank",), strike=hold_back, heal=let_go, within_s=90),
