@@ -31,6 +31,7 @@ from holdfast.domain.incident import Incident
 COMPUTE_S = 0.01
 WARM_S = 85.0  # Of a generation: the detectors that learn what is usual need 75 looks.
 CALM_S = 20.0  # After an incident was opened: long enough for a second one that tells the same story to show.
+OURS = ("RestartedOften", "GoodputLow", "IncidentOpenLong")  # What is right to say of a job that is broken on purpose every other minute, and no fault.
 MEMORY_BYTES = 3 << 30
 DISK_BYTES = 768 << 20
 
@@ -206,9 +207,10 @@ def prepared(scratch: Path):
         (memory / "memory.limit_in_bytes").write_text(str(MEMORY_BYTES))
         (memory / "cgroup.procs").write_text(str(os.getpid()))
         stack.callback(leave_groups, memory, cpu)
-        job = stack.enter_context(
-            Job(scratch, "faults", "faults_inside.py", str(COMPUTE_S), nproc=2, nodes=2, options=["--own-network"], env={"OMP_NUM_THREADS": "1"})
-        )
+        rules = scratch / "rules.yaml"
+        rules.write_text("rules:\n" + "".join(f"  - {{name: {name}, disabled: true}}\n" for name in OURS))
+        options = ["--own-network", "--rules", str(rules)]
+        job = stack.enter_context(Job(scratch, "faults", "faults_inside.py", str(COMPUTE_S), nproc=2, nodes=2, options=options, env={"OMP_NUM_THREADS": "1"}))
         yield Ground(job=job, disk=disk, groups=cpu)
 
 
