@@ -49,7 +49,9 @@ def test_a_new_generation_is_told_again_what_is_still_so() -> None:
     watching = Watching(())
     bad = {2: 15.0}
     look(watching, running(1), 1, rows(20, not_finite_since_step=bad))
-    events = look(watching, running(2), 2, rows(30, not_finite_since_step=bad))
+    look(watching, running(1), 2, rows(21, not_finite_since_step=bad))
+    assert look(watching, running(2), 3, rows(30, not_finite_since_step=bad)) == [], "it may have been said of the one before"
+    events = look(watching, running(2), 4, rows(31, not_finite_since_step=bad))
     assert [(event.generation, event.finding.kind) for event in events if isinstance(event, FindingMade)] == [(2, "not_finite")]
 
 

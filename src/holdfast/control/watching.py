@@ -64,6 +64,7 @@ class _Generation:
     """What is learned of one generation and means nothing in the next."""
 
     number: int
+    since: float  # What was said before is of another one.
     slow_rank: SlowRank
     slow_job: SlowJob = field(default_factory=SlowJob)
     not_finite: NotFinite = field(default_factory=NotFinite)
@@ -122,7 +123,7 @@ class Watching:
         if gang is None or spec is None or state.phase is not JobPhase.RUNNING or not gang.ready:
             return []
         if self._generation is None or self._generation.number != gang.generation:
-            self._generation = _Generation(number=gang.generation, slow_rank=SlowRank(ranks=spec.world_size))
+            self._generation = _Generation(number=gang.generation, since=now, slow_rank=SlowRank(ranks=spec.world_size))
             self._told = {}
         nodes = [gang.nodes[rank // spec.ranks_per_node] for rank in range(spec.world_size)]
         self._look_at_ranks(self._generation, nodes, now)
@@ -157,7 +158,7 @@ class Watching:
             self._by_rule[finding.key] = finding
 
     def _look_at_ranks(self, generation: _Generation, nodes: list[str], now: float) -> None:
-        said = self._newest(set(nodes), now)
+        said = self._newest(set(nodes), now, after=generation.since)
         ranks = range(len(nodes))
         steps = {rank: int(said["step", str(rank)]) for rank in ranks if ("step", str(rank)) in said}
         if len(steps) < len(nodes):
@@ -193,7 +194,7 @@ class Watching:
     def _look_at_what_is_left(self, generation: _Generation, nodes: list[str], now: float) -> None:
         things: list[Left] = []
         for node in sorted(set(nodes)):
-            said = self._newest({node}, now)
+            said = self._newest({node}, now, after=generation.since)
             growing, who = self._growing(generation, [rank for rank, place in enumerate(nodes) if place == node], said)
             size = said.get(("host_memory_bytes", ""), nan)
             if isfinite(left := said.get(("host_memory_available_bytes", ""), nan)) and isfinite(size):
@@ -215,9 +216,9 @@ class Watching:
             return (), ""
         return (most,), f"rank {most} has grown by {grown[most] / 2**20:.0f} MiB in the last {len(generation.memory[most])} s"
 
-    def _newest(self, nodes: set[str], now: float) -> dict[tuple[str, str], float]:
+    def _newest(self, nodes: set[str], now: float, *, after: float) -> dict[tuple[str, str], float]:
         """The newest values of these nodes. A rank is on one of them, so names do not clash but for the nodes' own, which are asked for one by one."""
-        fresh = [heard for node, heard in self._heard.items() if node in nodes and now - heard.at <= FRESH_S]
+        fresh = [heard for node, heard in self._heard.items() if node in nodes and now - heard.at <= FRESH_S and heard.at > after]
         return {name: value for heard in fresh for name, value in zip(heard.columns, heard.values, strict=True) if value is not None}
 
 
