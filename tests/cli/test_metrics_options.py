@@ -74,7 +74,9 @@ def test_a_port_that_is_taken_is_told_before_anything_is_started(state: Path) ->
 
 
 def test_agents_take_a_port_each() -> None:
-    assert at(agents=45670) == MetricsAt(agents_port=45670)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        free = server.getsockname()[1]
+    assert at(agents=free) == MetricsAt(agents_port=free)
     with pytest.raises(UserError, match="takes a port for each node"):
         at(agents=65535)
     with pytest.raises(UserError, match="leaves --metrics its own"):
