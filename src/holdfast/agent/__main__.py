@@ -54,6 +54,7 @@ from holdfast.wire.scrape import keep_open
 
 _OUTPUT_BYTES = 64 << 10
 _BACKLOG_BYTES_MAX = 1 << 20
+_JUST_STARTED_S = 5.0
 _SETTLE_S = 4.0  # For what the workers left in memory: a recovery waits no longer for it, and goes on from an older checkpoint.
 
 
@@ -74,6 +75,7 @@ class Agent:
         self._tasks: set[asyncio.Task[None]] = set()
         self._followed: dict[int, int] = {}  # Rank to how far its log was sent.
         self._watched = False  # This control has said for whom it passes output on.
+        self._before_start: tuple[float, dict[int, int]] = (0.0, {})  # When ranks were last started here, and how long their logs were then.
         self._started_last = 0  # The newest generation that was started here.
         self._memory_kills: dict[int, MemoryKills] = {}
         self._leaving = asyncio.Event()
@@ -152,7 +154,7 @@ class Agent:
                     self._busy.add(effect.id)
                     self._spawn(self._perform(effect))
             case Follow(ranks=ranks):
-                self._followed = {rank: self._followed.get(rank, self._log_size(rank)) for rank in ranks}
+                self._followed = {rank: self._followed.get(rank, self._first_shown(rank)) for rank in ranks}
                 self._watched = True
             case Whole(sealed=sealed, safe=safe, permit=permit):
                 self._persist.whole(sealed, safe, permit)
@@ -462,6 +464,13 @@ class Agent:
         if effect.generation != self._started_last + 1:
             self._followed |= {rank: self._log_size(rank) for rank in effect.ranks if rank in self._followed}
         self._started_last = effect.generation
+        self._before_start = (time.monotonic(), {rank: self._log_size(rank) for rank in effect.ranks})
+
+    def _first_shown(self, rank: int) -> int:
+        """From where somebody who begins to watch is shown a log: from here on; and right after a start from its beginning, since a viewer that was started
+        with the job may come to us after a script that is short."""
+        at, sizes = self._before_start
+        return sizes[rank] if rank in sizes and time.monotonic() - at <= _JUST_STARTED_S else self._log_size(rank)
 
     def _send_output(self, rank: int) -> None:
         """Send what a followed rank printed since the last time. A viewer that cannot keep up gets it later: it is all in the log."""
