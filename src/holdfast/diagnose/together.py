@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from holdfast.domain.finding import Finding
 
-# What explains what. A name with a star stands for all that begin with it.
+# What explains what.
 EXPLAINS: dict[str, tuple[str, ...]] = {
     "throttled": ("slow_rank", "slow_job"),
     "held_back": ("slow_rank", "slow_job"),
