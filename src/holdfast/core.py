@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
+from holdfast import standing
 from holdfast.diagnose.first_cause import diagnose
-from holdfast.diagnose.together import belongs
 from holdfast.domain.diagnosis import Cause, Diagnosis
 from holdfast.domain.effect import CONTROL, CaptureStacks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
 from holdfast.domain.event import (
@@ -47,7 +47,6 @@ from holdfast.recover.ladder import Fleet, decide
 
 PERMANENT_CODE = 80  # `holdfast run` exits with this when it judged that trying again cannot help.
 AWAY_S = 2.0  # A deadline that is answered this late was not missed by the others: control was not there to see it kept.
-STORY_LINES = 200  # What comes and goes for days is told this far.
 BROKEN_CODE = 81  # And with this when Holdfast itself could not go on.
 
 
@@ -98,7 +97,7 @@ class Core:
             case FindingMade():
                 self._finding_made(event)
             case FindingEnded():
-                self._finding_ended(event)
+                standing.ended(self.state, event, calm_s=self._policy.calm_s)
             case GangRestored() | ProgressSeen() | CheckpointSaved():
                 self._progressed(event)
             case IntervalChosen():
@@ -121,7 +120,7 @@ class Core:
         if isinstance(event, JobResumed):
             # Nothing of the earlier run is alive, and its nodes report anew. What was learned stays.
             self._give_up_incident("the run ended before it was resolved")
-            self._close_standing("the run ended")
+            standing.close_all(state, "the run ended")
             if state.outcome is Outcome.PERMANENT:
                 # Whoever runs it again has changed something; it may have been that, and not the checkpoints.
                 state.distrusted, state.poisoned = tuple(name for name in state.distrusted if name not in state.poisoned), ()
@@ -416,57 +415,7 @@ class Core:
             # What a rank does is seen in its stack; what is wrong with its numbers is not.
             self._trouble(event.finding, began_at=event.finding.since, examine=event.finding.kind != "poisoned_checkpoint")
         elif self.state.phase in (JobPhase.RUNNING, JobPhase.EXAMINING):
-            self._stands(event.finding)
-
-    def _stands(self, finding: Finding) -> None:
-        """Something is off and the gang runs on: it joins the story it belongs to, or opens one of its own."""
-        state = self.state
-        for incident in reversed(state.incidents):
-            if incident.is_open and (belongs(finding, incident.findings) or not incident.stands):
-                again = any(known.key == finding.key for known in incident.findings)
-                ended = tuple(key for key in incident.ended if key != finding.key)
-                if not again or len(incident.story) < STORY_LINES:
-                    incident = incident.tell(state.at, f"{'again' if again else 'and'}: {finding.because}")
-                self._keep(replace(incident, findings=incident.findings if again else (*incident.findings, finding), ended=ended))
-                state.deadlines.pop(f"calm-{incident.id}", None)
-                return
-        began_at = min(finding.since, state.at)
-        incident = Incident(id=len(state.incidents) + 1, generation=state.generation, opened_at=state.at, began_at=began_at, findings=(finding,), stands=True)
-        state.incidents.append(incident.tell(state.at, f"noticed: {finding.because}"))
-
-    def _finding_ended(self, event: FindingEnded) -> None:
-        """An incident is not closed at once when all of it has ended: what flaps is one story, not twenty."""
-        state = self.state
-        for incident in state.incidents:
-            if incident.is_open and event.key not in incident.ended and any(finding.key == event.key for finding in incident.findings):
-                if len(incident.story) < STORY_LINES:
-                    incident = incident.tell(state.at, event.because)
-                incident = replace(incident, ended=(*incident.ended, event.key))
-                self._keep(incident)
-                if incident.stands and incident.is_calm:
-                    state.deadlines[f"calm-{incident.id}"] = state.at + self._policy.calm_s
-
-    def _calmed(self, id: int) -> None:
-        incident = self.state.incidents[id - 1]
-        self._keep(incident.move(IncidentPhase.RESOLVED, at=self.state.at, because=f"nothing of it was seen for {self._policy.calm_s:.0f} s"))
-
-    def _close_standing(self, because: str) -> None:
-        """What stood beside a gang is over with it. What still is so is found again beside the next."""
-        state = self.state
-        for incident in [one for one in state.incidents if one.is_open and one.stands]:
-            state.deadlines.pop(f"calm-{incident.id}", None)
-            self._keep(incident.move(IncidentPhase.RESOLVED, at=state.at, because=because))
-
-    def _take_over(self, finding: Finding, began_at: float) -> Incident | None:
-        """The standing incident that has told of this coming, if one did: its story goes on. Its bill begins now, since the gang ran until now."""
-        state, gang = self.state, self.state.gang
-        assert gang is not None
-        for incident in reversed(state.incidents):
-            if incident.is_open and incident.stands and belongs(finding, incident.findings):
-                state.deadlines.pop(f"calm-{incident.id}", None)
-                judged = len(incident.findings)
-                return replace(incident, stands=False, generation=gang.generation, began_at=began_at, step_before=state.step, findings_judged=judged)
-        return None
+            standing.found(self.state, event.finding)
 
     def _trouble(self, finding: Finding, *, began_at: float, examine: bool = False, exit: Exit | None = None) -> None:
         """Something is wrong with the gang. Open an incident or add to the open one; examine first if asked, else stop at once."""
@@ -478,7 +427,7 @@ class Core:
         began_at = max(min(began_at, state.at), gang.started_at)
         if incident is None:
             self._bill_work_done_again(began_at)
-            incident = self._take_over(finding, began_at)
+            incident = standing.take_over(state, finding, began_at)
             if incident is None:
                 incident = Incident(id=len(state.incidents) + 1, generation=gang.generation, opened_at=state.at, began_at=began_at, step_before=state.step)
                 state.incidents.append(incident)
@@ -515,7 +464,7 @@ class Core:
         state, gang, spec = self.state, self.state.gang, self.state.spec
         assert gang is not None and spec is not None
         self._leave_running()
-        self._close_standing("the gang it was seen beside is stopped")
+        standing.close_all(state, "the gang it was seen beside is stopped")
         state.ledger.enter(Bucket.STOP, state.at)
         self._enter(JobPhase.STOPPING, because)
         incident = self._open_incident()
@@ -662,7 +611,7 @@ class Core:
     def _end(self, outcome: Outcome, code: int, because: str) -> None:
         state = self.state
         self._give_up_incident(because)
-        self._close_standing("the job has ended")
+        standing.close_all(state, "the job has ended")
         state.outcome, state.code, state.pending, state.deadlines = outcome, code, {}, {}
         self._enter(JobPhase.ENDED, because)
         state.ledger.enter(Bucket.END, state.at)
@@ -749,8 +698,8 @@ class Core:
                     self._ranks_missing()
                 case "unguarded":
                     self._unguarded()
-                case _ if name.startswith("calm-"):
-                    self._calmed(int(name.removeprefix("calm-")))
+                case _ if name.startswith(standing.CALM):
+                    standing.calmed(state, name, calm_s=self._policy.calm_s)
 
     def _nodes_did_not_come(self) -> None:
         state, wanted, ready, cleaning = self.state, self._spec.nodes, self._count(NodeState.READY), self._count(NodeState.CLEANING)
