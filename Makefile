@@ -75,7 +75,7 @@ demo: venv  ## Train through a storm of real faults and read the report (under 3
 	@$(VENV)/bin/holdfast demo $(ARGS)
 
 test: lint packages test-unprivileged  ## Lint, then all but the slow tests, ending with a slice of the soak (about 25 minutes on two cores)
-	@$(PY) -m pytest -m "not slow" --soak-seconds $(SOAK_SECONDS) $(ARGS)
+	@$(PY) tests/twice.py -m "not slow" --soak-seconds $(SOAK_SECONDS) $(ARGS)
 
 test-all: lint packages test-unprivileged  ## Everything, with full counts (long)
 	@$(PY) -m pytest -m "" $(ARGS)

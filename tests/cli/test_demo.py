@@ -14,6 +14,7 @@ from random import Random
 
 import pytest
 
+from holdfast.cli.demo import last_loss
 from holdfast.cli.storm import CALM_STEPS, FAULTS, PATIENCE_S, Blow, Fault, Ground, Missed, Storm, Strike
 from holdfast.demo.text import ships_log
 from holdfast.domain.diagnosis import Cause
@@ -47,6 +48,12 @@ def test_the_quick_demo_survives_its_storm_and_leaves_a_report(state: Path, tmp_
     assert directory.journal.exists()
     assert "node lost" in (directory.path / "report.txt").read_text()
     assert not directory.checkpoints.exists()
+
+
+def test_the_last_loss_is_of_the_last_steps_however_few_samples_a_fast_machine_leaves() -> None:
+    assert last_loss([(0, 5.4), (34, 2.7), (59, 2.2), (129, 1.75), (150, 1.85)]) == pytest.approx(1.8)
+    assert last_loss([(0, 5.4)]) == 5.4
+    assert last_loss([]) is None
 
 
 def check_page(text: str, job: str) -> None:

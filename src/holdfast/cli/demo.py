@@ -45,7 +45,7 @@ from holdfast.launch.local import LocalCluster
 _SEED = 1382  # Of the choices of whom to strike: one that spares no rank, and takes the node on which rank 0 and the store run.
 # Half of what guessing among 256 bytes costs. The first sample is no measure: how far training is by then depends on the machine.
 _LOSS_MAX = 0.5 * math.log(256)
-_LOSSES = 8  # So many samples are averaged at the end, because the loss of a single batch jumps.
+_END = 0.2  # The samples in this part of the steps make the last loss: a single batch jumps, and how many samples a run leaves depends on the machine.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,8 +162,8 @@ class _Checked:
 
 def _check(directory: JobDirectory, plan: _Plan, ended: State, struck: Sequence[Struck]) -> _Checked:
     history = _history(directory)
-    losses = [sample.loss for sample in history if sample.loss is not None and math.isfinite(sample.loss)]
-    first, last = (losses[0], sum(losses[-_LOSSES:]) / len(losses[-_LOSSES:])) if losses else (None, None)
+    losses = [(sample.step, sample.loss) for sample in history if sample.loss is not None and math.isfinite(sample.loss)]
+    first, last = losses[0][1] if losses else None, last_loss(losses)
     lines = tuple(_line(one, ended) for one in struck)
     problems = [f"{line.struck.blow.said}: {line.problem}" for line in lines if line.problem]
     if ended.outcome is not Outcome.FINISHED:
@@ -174,6 +174,14 @@ def _check(directory: JobDirectory, plan: _Plan, ended: State, struck: Sequence[
             problems.append(f"the loss was {first} at the start and {last} at the end; expected it to fall below {_LOSS_MAX:.2f}")
     problems += [f"left behind: {one}" for one in left_behind(directory, sorted(ended.nodes))]
     return _Checked(ended=ended, history=history, loss_first=first, loss_last=last, lines=lines, problems=tuple(problems))
+
+
+def last_loss(losses: Sequence[tuple[int, float]]) -> float | None:
+    if not losses:
+        return None
+    newest = losses[-1][0]
+    at_the_end = [loss for step, loss in losses if step >= (1 - _END) * newest]
+    return sum(at_the_end) / len(at_the_end)
 
 
 def _history(directory: JobDirectory) -> tuple[Sample, ...]:
