@@ -18,7 +18,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -499,6 +499,7 @@ PROTOCOL = ("chunks", "commit", "disk", "remove")  # Who makes and removes check
 EXCHANGE = ("exchange", "told")  # Who brings them in and takes them out.
 
 
+@cache
 def sync_sites(*modules: str) -> dict[tuple[Frame, ...], str]:
     """Every sync that these ask for, by the frames that lead to it. `put_file` asks for one on behalf of many, so its callers are told apart."""
     direct, by_way = _calls(modules, {"sync_file", "sync_directory"}), _calls(modules, {"put_file"})
