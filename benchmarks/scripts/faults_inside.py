@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import holdfast
 
-scratch, compute_s = Path(sys.argv[1]), float(sys.argv[2])
+scratch, compute_s, pause_s = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
 
 torch.manual_seed(0)
 torch.set_num_threads(1)
@@ -61,7 +61,7 @@ class Endless(IterableDataset):
             if "data_stuck" in active:
                 time.sleep(1e6)
             if "data_slow" in active:
-                time.sleep(15 * compute_s)
+                time.sleep(3 * pause_s)
             x = torch.randn(32, 64, generator=dice)
             y = (x @ teacher).argmax(1)
             if "wrong_labels" in active:
@@ -84,6 +84,7 @@ for x, y in run.steps(DataLoader(Endless(), batch_size=None), epochs=1):
     until = time.thread_time() + compute_s
     while time.thread_time() < until:  # Work that takes so much of a core, and longer when there is less of one.
         lever @ lever
+    time.sleep(pause_s)  # As if a GPU worked: other jobs of the benchmark may have the core meanwhile.
     loss = cross_entropy(model(x), y)
     optimizer.zero_grad()
     loss.backward()
