@@ -2,13 +2,14 @@
 
 Every run is looked at as control would: the mean of the loss and of the gradient's norm since the last look, and the newest learning rate, one look a
 second. So many steps between two looks are a pace; a run is judged at two. The detectors are those that control runs, as they come. A finding of
-severity warning or more is a false alarm.
+severity warning or more is a false alarm; and so is a plateau, though it is only worth knowing: all of these still learn, or have learned.
 
 The kinds are in two lists: `first.py`, made while the thresholds could still change, and `last.py`, a third of all, made when they were frozen:
 
     loss        looks 5, history 60, share 0.7, noises 8; come down means by half of the first loss, beyond it by 3 times the progress
     gradient    looks 5, history 60, up 20, down 1000
     not finite  steps 3
+    plateau     share 0.5, less 0.01, fine 0.005, history 600; come down means by 0.3 of the first loss, learned is 0.05 of it
 
 The other side is counted in the same trainings: a fault at two thirds of some of them, and whether anything is said within 30 looks. Loss and norm also go
 to the detector of unusual values, for information: its findings wake nobody. Step times go nowhere: a step here takes a millisecond and stands for
@@ -35,6 +36,7 @@ from scripts.curves.training import HEALTHY, INPUTS, Kind, Said, Trouble
 from holdfast.detect.gradient import Gradient
 from holdfast.detect.loss import LossJump
 from holdfast.detect.not_finite import NotFinite
+from holdfast.detect.plateau import Plateau
 from holdfast.detect.unusual import Unusual
 from holdfast.domain.finding import Finding, Severity
 
@@ -113,7 +115,7 @@ def healthy(kind: Kind, first_seed: int, seeds: int, plots: str, report: Report)
         said = trained(kind, seed, kind.steps, HEALTHY)
         for pace in kind.paces:
             for curve in looked_at(kind, seed, said, pace):
-                found = judged(curve)
+                found = judged(curve) + plateaus(curve)
                 alarms, unusual, curves, looks = alarms + len(found), unusual + unusual_values(curve), curves + 1, looks + len(curve.looks)
                 for one in found:
                     say(f"FALSE ALARM: {curve}, look {one.look}: {one.kind}: {one.because}")
@@ -172,6 +174,16 @@ def judged(curve: Curve) -> list[Alarm]:
         alarms += [_alarm(number, one) for key, one in standing.items() if key not in told]
         told = set(standing)
     return alarms
+
+
+def plateaus(curve: Curve) -> list[Alarm]:
+    """The first, if there is one, without knowing how long the run will be: that is the harder case."""
+    plateau = Plateau()
+    for number, look in enumerate(curve.looks):
+        plateau.look(look.loss, look.rate, math.nan, float(number))
+        if plateau.standing:
+            return [_alarm(number, plateau.standing[0])]
+    return []
 
 
 def unusual_values(curve: Curve) -> int:

@@ -14,10 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from holdfast import standing
+from holdfast import profiling, standing
+from holdfast.diagnose.collectives import sharpen
 from holdfast.diagnose.first_cause import diagnose
 from holdfast.domain.diagnosis import Cause, Diagnosis
-from holdfast.domain.effect import CONTROL, CaptureStacks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
+from holdfast.domain.effect import CONTROL, CaptureProfile, CaptureStacks, ChooseRanks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
 from holdfast.domain.event import (
     CheckpointSaved,
     EffectDone,
@@ -31,6 +32,7 @@ from holdfast.domain.event import (
     JobSubmitted,
     NodeHeard,
     NodeSilent,
+    ProfileAsked,
     ProgressSeen,
     StopAsked,
     Ticked,
@@ -48,6 +50,7 @@ from holdfast.recover.ladder import Fleet, decide
 PERMANENT_CODE = 80  # `holdfast run` exits with this when it judged that trying again cannot help.
 AWAY_S = 2.0  # A deadline that is answered this late was not missed by the others: control was not there to see it kept.
 BROKEN_CODE = 81  # And with this when Holdfast itself could not go on.
+LIMIT_CODE = 124  # And with this when the job was stopped because its time was over, as timeout(1) does.
 
 
 @dataclass(slots=True)
@@ -108,6 +111,8 @@ class Core:
                 self._effect_failed(event)
             case StopAsked():
                 self._stop_asked(event)
+            case ProfileAsked():
+                self._profile_asked(event)
             case Ticked():
                 self._ticked()
             case _:
@@ -121,6 +126,7 @@ class Core:
             # Nothing of the earlier run is alive, and its nodes report anew. What was learned stays.
             self._give_up_incident("the run ended before it was resolved")
             standing.close_all(state, "the run ended")
+            profiling.end(state, "the run ended")
             if state.outcome is Outcome.PERMANENT:
                 # Whoever runs it again has changed something; it may have been that, and not the checkpoints.
                 state.distrusted, state.poisoned = tuple(name for name in state.distrusted if name not in state.poisoned), ()
@@ -416,6 +422,17 @@ class Core:
             self._trouble(event.finding, began_at=event.finding.since, examine=event.finding.kind != "poisoned_checkpoint")
         elif self.state.phase in (JobPhase.RUNNING, JobPhase.EXAMINING):
             standing.found(self.state, event.finding)
+            incident = profiling.wanted(self.state, event.finding)
+            if incident is not None:
+                begun = profiling.begin(self.state, why=event.finding.kind, because=event.finding.because, incident=incident.id)
+                self._emit(ChooseRanks(id=self._id(), generation=gang.generation, because=begun.because, ranks=event.finding.ranks))
+            self._stop_if_over_time(event.finding)
+
+    def _stop_if_over_time(self, finding: Finding) -> None:
+        """Only where that was asked for: as if somebody had asked for a stop now, with all the time to save that one gets."""
+        limits = self._spec.limits
+        if finding.kind == "over_time" and limits is not None and limits.stop and self.state.stop is None:
+            self._stop_asked(StopAsked(at=self.state.at, because=f"its time is over: {finding.because}", code=LIMIT_CODE))
 
     def _trouble(self, finding: Finding, *, began_at: float, examine: bool = False, exit: Exit | None = None) -> None:
         """Something is wrong with the gang. Open an incident or add to the open one; examine first if asked, else stop at once."""
@@ -443,6 +460,31 @@ class Core:
             self._examine(finding)
         else:
             self._stop_gang(finding.because)
+
+    # Profiles.
+
+    def _profile_asked(self, event: ProfileAsked) -> None:
+        """What is refused was told to whoever asked."""
+        if not profiling.refused(self.state, event):
+            begun = profiling.begin(self.state, why="asked", because=event.because, steps=event.steps, wish=event.id)
+            ranks, exactly = event.ranks, bool(event.ranks)
+            self._emit(ChooseRanks(id=self._id(), generation=begun.generation, because=event.because, ranks=ranks, exactly=exactly, all=event.all))
+
+    def _capture_profile(self, slow: tuple[int, ...], beside: tuple[int, ...]) -> None:
+        for node, ranks in profiling.chosen(self.state, slow, beside).items():
+            profile = profiling.taking(self.state)
+            assert profile is not None
+            self._emit(
+                CaptureProfile(
+                    id=self._id(), generation=profile.generation, node=node, because=profile.because, ranks=ranks, steps=profile.steps, name=profile.name,
+                    within_s=self._policy.profile_wait_s,
+                )
+            )  # fmt: skip
+        self._profiled_if_done()
+
+    def _profiled_if_done(self, because: str = "") -> None:
+        if not self._awaiting("ChooseRanks") and not self._awaiting("CaptureProfile"):
+            profiling.end(self.state, because)
 
     def _examine(self, finding: Finding) -> None:
         state, gang, spec = self.state, self.state.gang, self.state.spec
@@ -478,7 +520,8 @@ class Core:
         self._stopped_if_done()
 
     def _leave_running(self) -> None:
-        self._forget("StartStore", "StartGang", "FindCheckpoint", "CaptureStacks")
+        self._forget("StartStore", "StartGang", "FindCheckpoint", "CaptureStacks", "ChooseRanks", "CaptureProfile")
+        profiling.end(self.state, "the gang was stopped meanwhile")
         for name in ("unguarded", "missing"):
             self.state.deadlines.pop(name, None)
 
@@ -505,6 +548,7 @@ class Core:
         state.ledger.enter(Bucket.DIAGNOSE, state.at)
         incident = self._note_how_far_it_was(incident)
         diagnosis = diagnose(incident.exits[incident.exits_judged :], incident.findings[incident.findings_judged :], incident.stacks)
+        diagnosis = sharpen(diagnosis, incident.collectives, incident.communication)
         if diagnosis.step < 0 <= state.step:
             diagnosis = replace(diagnosis, step=state.step)
         if state.attempts and self._ran_healthily():
@@ -611,6 +655,7 @@ class Core:
     def _end(self, outcome: Outcome, code: int, because: str) -> None:
         state = self.state
         self._give_up_incident(because)
+        profiling.end(state, "the job has ended")
         standing.close_all(state, "the job has ended")
         state.outcome, state.code, state.pending, state.deadlines = outcome, code, {}, {}
         self._enter(JobPhase.ENDED, because)
@@ -638,10 +683,21 @@ class Core:
             case "CaptureStacks":
                 incident = self._open_incident()
                 if incident is not None:
-                    self._keep(replace(incident, stacks={**incident.stacks, **event.stacks}))
+                    self._keep(_with_collectives(replace(incident, stacks={**incident.stacks, **event.stacks}), event))
                 self._examined_if_done()
+            case "ChooseRanks" if current:
+                self._capture_profile(event.slow, event.beside)
+            case "CaptureProfile":
+                self._profile_taken(event)
             case "StopGang":
                 self._stopped_on(pending.node)
+
+    def _profile_taken(self, event: EffectDone) -> None:
+        profiling.took(self.state, event.profiles, event.missing)
+        profile = profiling.taking(self.state)
+        if profile is not None and profile.incident:
+            self._keep(_with_collectives(self.state.incidents[profile.incident - 1], event))
+        self._profiled_if_done()
 
     def _stopped_on(self, node: str) -> None:
         known = self.state.nodes[node]
@@ -667,6 +723,9 @@ class Core:
                 self._end(Outcome.BROKEN, BROKEN_CODE, f"the checkpoints cannot be read: {because}")
             case "CaptureStacks":
                 self._examined_if_done()
+            case "ChooseRanks" | "CaptureProfile":
+                profiling.lost(state, pending.node, because)
+                self._profiled_if_done(because)
             case "StopGang":
                 self._node_not_stopped(pending, because, unkillable)
 
@@ -737,10 +796,12 @@ class Core:
         match effect:
             case StartStore() | StartGang():
                 wait_s = policy.start_wait_s
-            case CaptureStacks():
+            case CaptureStacks() | ChooseRanks():
                 wait_s = policy.stacks_wait_s
             case StopGang(grace_s=grace_s):
                 wait_s = grace_s + 2 * policy.kill_wait_s
+            case CaptureProfile(within_s=within_s):
+                wait_s = within_s + 2 * policy.kill_wait_s
             case _:
                 wait_s = policy.fetch_wait_s if self._spec.remote else policy.node_wait_s
         self.state.pending[effect.id] = Pending(kind=type(effect).__name__, node=effect.node, generation=effect.generation, deadline=self.state.at + wait_s)
@@ -814,6 +875,9 @@ class Core:
         for before, after in zip(state.ledger.spans, state.ledger.spans[1:], strict=False):
             assert before.until == after.since, "spans meet"
         assert state.interval is None or state.interval.every > 0, "what is chosen is a number of steps"
+        waits = self._awaiting("ChooseRanks") or self._awaiting("CaptureProfile")
+        assert (profiling.taking(state) is not None) == waits, "a profile waits for somebody, and nobody is waited for without one"
+        assert all(one.ended_at is not None for one in state.profiles[:-1]), "one profile is taken at a time"
         for pending in state.pending.values():
             assert pending.kind == "StopGang" or pending.generation <= state.generation + 1, "nothing is started of a generation after the next"
             usable = pending.node == CONTROL or state.nodes[pending.node].state in (NodeState.READY, NodeState.CLEANING)
@@ -836,3 +900,9 @@ class Core:
             case JobPhase.RUNNING:
                 assert gang is not None and gang.started == set(gang.nodes), "a running gang is up on all its nodes"
                 assert all(state.nodes[name].state is NodeState.READY for name in gang.nodes), "a running gang stands on ready nodes"
+
+
+def _with_collectives(incident: Incident, event: EffectDone) -> Incident:
+    """NCCL has one answer for all nodes that ask."""
+    said = tuple(dict.fromkeys((*incident.communication, *event.communication)))
+    return replace(incident, collectives={**incident.collectives, **event.collectives}, communication=said)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import nan
 
+import msgspec
 import pytest
 
 from holdfast.agent.signals import WorkerSignals
@@ -85,3 +86,15 @@ def test_every_signal_is_in_the_catalogue() -> None:
     more = named(signals.take([reading(step=20, samples=64)], table(**{name: value + 5 for name, value in every.items()}), 2.0))
     assert more.keys() <= METRICS.keys()
     assert "samples_per_second" in more
+
+
+def test_how_often_the_numbers_turned_nan_is_counted_by_the_turn() -> None:
+    signals = WorkerSignals()
+    seen = [(), ("loss",), ("loss",), (), ("grad_norm",), ()]
+    counts = [named(signals.take([msgspec.structs.replace(reading(), not_finite=bad)], table(), float(at)))["not_finite_total"] for at, bad in enumerate(seen)]
+    assert counts == [0, 1, 1, 1, 2, 2]
+
+
+def test_the_epoch_is_the_same_whether_the_trainer_or_the_script_says_it() -> None:
+    said = [named(WorkerSignals().take([reading()], {3: [Gauge(name, "", 2.5)]}, 1.0))["epoch"] for name in (gauges.EPOCH, "epoch")]
+    assert said == [2.5, 2.5]

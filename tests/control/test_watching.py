@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+
 from holdfast.control.rulebook import rules_in_force
 from holdfast.control.watching import Watching
 from holdfast.domain.event import Event, FindingEnded, FindingMade
 from holdfast.domain.finding import Finding, Severity
 from holdfast.domain.job import JobPhase, JobSpec
+from holdfast.domain.metric import METRICS, Scope
 from holdfast.domain.state import Gang, Node, NodeState, State
 from holdfast.wire.messages import Signals
 
@@ -131,3 +134,23 @@ def test_a_number_of_the_scripts_own_that_does_something_new_is_shown_and_opens_
     assert (finding.kind, finding.of) == ("unusual_value", "user_entropy")
     assert finding.because.startswith("user_entropy: ")
     assert told == []
+
+
+def test_a_look_at_two_thousand_ranks_takes_milliseconds() -> None:
+    """Some 30 ms of one core with all rules; ten times that would be a fault."""
+    nodes, ranks = 256, 8
+    state = State(phase=JobPhase.RUNNING, spec=JobSpec(job="j", argv=("t.py",), nodes=nodes, ranks_per_node=ranks))
+    state.gang = Gang(generation=1, nodes=tuple(f"n{node}" for node in range(nodes)))
+    state.gang.ready = True
+    watching = Watching(rules_in_force().rules)
+    metrics = [metric.name for metric in METRICS.values() if metric.scope is Scope.RANK and not metric.name.startswith(("parameter_", "not_finite"))]
+    took_s = []
+    for second in range(1, 6):
+        for node in range(nodes):
+            columns = tuple((metric, str(rank)) for rank in range(node * ranks, (node + 1) * ranks) for metric in metrics)
+            values = tuple(float(second) if metric.startswith("step") else 0.02 for metric, _ in columns)
+            watching.take(Signals(node=f"n{node}", columns=columns if second == 1 else None, values=values), float(second))
+        began = time.process_time()
+        assert watching.look(state, [], second + 0.5) == []
+        took_s.append(time.process_time() - began)
+    assert min(took_s) < 0.3

@@ -4,6 +4,7 @@
     done KIND [NODE] [port=1] [checkpoint=NAME:STEP]     fail KIND NODE [permanent] [unkillable=77]   up [NAME:STEP]      stopped
     exit RANK KIND [code=1] [signal=9] [step=5] [exception=E] [print=F] [ours] [generation=G]         find KIND RANK [generation=G] [checkpoint=NAME:STEP]
     passed KIND RANK
+    profile [RANK …] [steps=N]     done ChooseRanks slow=RANK,… [beside=RANK]     profiled NODE RANK:COMPUTE_MS …
     restored STEP     progress STEP     saved STEP     stop [now]     wait SECONDS     tick     restart     resume     story     ledger     nodes
 
 `up` answers all that a start waits for, `stopped` all that a stop waits for. `restart` reads the state again from its bytes, as a control that was killed does,
@@ -20,7 +21,7 @@ from typing import Any
 import msgspec
 
 from holdfast.core import Core
-from holdfast.domain.effect import CaptureStacks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
+from holdfast.domain.effect import CaptureProfile, CaptureStacks, ChooseRanks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
 from holdfast.domain.event import (
     CheckpointSaved,
     EffectDone,
@@ -33,6 +34,7 @@ from holdfast.domain.event import (
     JobSubmitted,
     NodeHeard,
     NodeSilent,
+    ProfileAsked,
     ProgressSeen,
     StopAsked,
     Ticked,
@@ -41,6 +43,7 @@ from holdfast.domain.event import (
 from holdfast.domain.exit import Exit, ExitKind
 from holdfast.domain.finding import BREAKING, Finding
 from holdfast.domain.job import JobSpec, Policy
+from holdfast.domain.profile import RankProfile
 from holdfast.domain.state import State
 
 EPOCH = 1000.0
@@ -99,6 +102,7 @@ class Teller:
         if "checkpoint" in named:
             name, _, step = named["checkpoint"].partition(":")
             known |= {"checkpoint": name, "checkpoint_step": int(step)}
+        known |= {name: tuple(int(rank) for rank in named[name].split(",")) for name in ("slow", "beside") if name in named}
         id, node, generation = self._waiting(plain)
         self.take(EffectDone(at=self.at, effect=id, generation=generation, node=node, **known))
 
@@ -157,6 +161,20 @@ class Teller:
         kind, rank = plain[0], int(plain[1])
         key = Finding(kind=kind, ranks=(rank,), because="").key
         self.take(FindingEnded(at=self.at, generation=self._generation(), key=key, because=f"rank {rank}: {kind} no more"))
+
+    def _profile(self, plain: list[str], named: dict[str, str]) -> None:
+        ranks = tuple(int(rank) for rank in plain)
+        self.take(ProfileAsked(at=self.at, because="asked by a person", ranks=ranks, steps=int(named.get("steps", 5))))
+
+    def _profiled(self, plain: list[str], named: dict[str, str]) -> None:
+        id, node, generation = self._waiting(["CaptureProfile", plain[0]])
+        taken = []
+        for word in plain[1:]:
+            rank, _, compute_ms = word.partition(":")
+            parts = {"compute": float(compute_ms) / 1000, "communication": 0.001}
+            step_s = sum(parts.values())
+            taken.append(RankProfile(rank=int(rank), node=node, generation=generation, first_step=2, steps=5, step_s=step_s, parts=parts, trace="t"))
+        self.take(EffectDone(at=self.at, effect=id, generation=generation, node=node, profiles=tuple(taken)))
 
     def _generation(self) -> int:
         return self.core.state.generation
@@ -221,6 +239,10 @@ def describe(effect: Effect) -> str:
             return f"StartGang g{effect.generation} on {effect.node}: ranks {effect.ranks}, store port {effect.store_port}, {effect.because}"
         case CaptureStacks():
             return f"CaptureStacks g{effect.generation} on {effect.node}"
+        case ChooseRanks():
+            return f"ChooseRanks g{effect.generation}: {'all' if effect.all else effect.ranks or 'the slow ones'}"
+        case CaptureProfile():
+            return f"CaptureProfile g{effect.generation} on {effect.node}: ranks {effect.ranks}, {effect.steps} steps, {effect.name}"
         case StopGang():
             return f"StopGang g{effect.generation} on {effect.node}, {'graceful' if effect.graceful else 'at once'}, {effect.grace_s:g} s"
         case EndJob():

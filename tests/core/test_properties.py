@@ -22,12 +22,16 @@ _WITH_GANG = (
     "up", "up step-4:4", "up", "up", "stopped", "stopped", "stopped", "progress 3", "progress 5", "progress 9 save_s=2", "saved 4",
     "find silent_rank 0", "find stopped_rank 1", "find poisoned_checkpoint 0 checkpoint=step-4:4",
     "find slow_rank 0", "find memory_running_out 0", "find slow_rank 1", "find slow_job 0", "passed slow_rank 0", "passed memory_running_out 0",
+    "profile", "profile 0", "profile 1 steps=9", "find data_stall 1",
     "exit 0 finished code=0", "exit 1 finished code=0", "exit 0 signal signal=9", "exit 0 code code=76",
     "exit 1 exception code=1 exception=ValueError print=f step=5", "exit 1 out_of_memory signal=9", "exit 0 signal signal=9 ours",
     "exit 1 vanished generation=1",
 )  # fmt: skip
-_KINDS = ("StartStore", "FindCheckpoint", "StartGang", "CaptureStacks", "StopGang")
-_ANSWERS = (*(f"{how} {kind}" for how in ("done", "fail") for kind in _KINDS), "fail StopGang n1 unkillable=7", "fail StartGang n0 permanent")
+_KINDS = ("StartStore", "FindCheckpoint", "StartGang", "CaptureStacks", "ChooseRanks", "CaptureProfile", "StopGang")
+_ANSWERS = (
+    *(f"{how} {kind}" for how in ("done", "fail") for kind in _KINDS), "fail StopGang n1 unkillable=7", "fail StartGang n0 permanent",
+    "done slow=0 ChooseRanks",
+)  # fmt: skip
 _RARE = ("stop", "stop now", "resume")
 
 

@@ -92,6 +92,14 @@ def test_when_the_time_goes_into_data_it_is_called_so() -> None:
     assert finding.kind == "data_stall"
 
 
+def test_a_look_that_is_half_slow_does_not_hide_where_the_time_goes() -> None:
+    steps, waits = [0.06] * 100 + [0.13] + [0.21] * 7, [0.01] * 100 + [0.03] + [0.16] * 7
+    (finding,) = paced(SlowJob(), steps, communication=waits, data=[0.001] * 108).standing
+    assert finding.kind == "slow_communication"
+    assert "a step takes 210 ms" in finding.because
+    assert "150 ms of that is waiting for other ranks" in finding.because
+
+
 def test_a_few_long_steps_are_not_a_slow_job() -> None:
     assert paced(SlowJob(), ([0.1] * 10 + [1.0]) * 30).standing == []
 

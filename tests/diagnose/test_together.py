@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from holdfast.diagnose.together import EXPLAINS, WITHIN_S, belongs, leading
-from holdfast.domain.finding import Finding
+from dataclasses import replace
+
+from holdfast.diagnose.together import EXPLAINS, WITHIN_S, belongs, in_words, leading, tells_of
+from holdfast.domain.finding import Finding, Severity
 
 
 def found(kind: str, *, node: str = "", ranks: tuple[int, ...] = (), since: float = 100.0) -> Finding:
@@ -14,6 +16,14 @@ def test_a_cause_noticed_after_what_it_does_is_what_the_story_is_named_after() -
     slow, throttled = found("slow_rank", node="a", ranks=(2,)), found("throttled", node="a", since=101.0)
     assert belongs(throttled, [slow])
     assert leading([slow, throttled]) is throttled
+
+
+def test_a_rank_that_is_a_little_slow_does_not_give_its_name_to_a_step_that_is_much_slower() -> None:
+    waiting, little = replace(found("slow_communication"), adds_s=0.15), replace(found("slow_rank", ranks=(2,)), adds_s=0.01)
+    assert belongs(little, [waiting])
+    assert leading([waiting, little]) is waiting
+    much = replace(little, adds_s=0.12)
+    assert leading([waiting, much]) is much
 
 
 def test_the_same_kind_on_twelve_ranks_is_one_story() -> None:
@@ -48,3 +58,38 @@ def test_findings_that_explain_each_other_in_a_circle_still_have_a_name() -> Non
 def test_everything_that_is_explained_and_explains_has_a_name_in_the_table_of_kinds() -> None:
     every = set(EXPLAINS) | {kind for kinds in EXPLAINS.values() for kind in kinds}
     assert all(kind == kind.lower() and " " not in kind for kind in every)
+
+
+def test_a_story_says_in_one_sentence_what_is_so_and_because_of_what() -> None:
+    slow, throttled = found("slow_rank", node="a", ranks=(2,)), found("throttled", node="a", ranks=(2,))
+    assert in_words([slow, throttled]) == "rank 2 is slow because throttled"
+    assert in_words([slow]) == "slow_rank"
+
+
+def test_what_is_only_worth_knowing_gives_a_reason_and_no_name() -> None:
+    slow, throttled = found("slow_rank", node="a", ranks=(2,)), replace(found("throttled", node="a"), severity=Severity.INFO)
+    assert leading([throttled, slow]) is slow
+    assert in_words([throttled, slow]) == "rank 2 is slow because throttled"
+
+
+def test_a_job_that_is_over_its_time_because_a_rank_is_slow_is_one_story_named_after_the_rank() -> None:
+    both = [found("over_time"), found("slow_rank", node="a", ranks=(2,), since=20.0)]
+    assert belongs(both[1], both[:1])
+    assert leading(both) is both[1]
+    assert in_words(both) == "the job is over its time because slow_rank"
+
+
+def test_what_flaps_is_part_of_the_story_of_what_it_is_and_names_it() -> None:
+    slow = replace(found("slow_disk", node="a"), of="/data")
+    flaps = replace(found("flapping", node="a", since=4000.0), of="slow_disk /data")
+    assert belongs(flaps, [slow])
+    assert leading([slow, flaps]) is flaps
+    assert not belongs(replace(flaps, node="b"), [slow])
+
+
+def test_a_number_that_did_something_new_is_a_sign_and_never_the_cause() -> None:
+    jump, number = found("loss_jump"), replace(found("unusual_value", since=110.0), of="gradient_norm")
+    assert tells_of(number, jump)
+    assert leading([number, jump]) is jump
+    assert not tells_of(replace(number, of="user_entropy"), jump)
+    assert not tells_of(replace(number, since=100.0 + WITHIN_S + 1.0), jump)

@@ -31,7 +31,7 @@ from holdfast.observe.watched import Watched
 ROOT = Path(__file__).resolve().parents[2]
 ROOM = ROOT / "src" / "holdfast" / "observe"
 OF_WORKERS = ("worker_", "cgroup_")
-ELSEWHERE = {"worker_log_bytes_total"}  # The agent reads what ranks print.
+ELSEWHERE = {"worker_log_bytes_total", "host_clock_difference_seconds"}  # The agent reads what ranks print; control compares clocks.
 
 
 def ours() -> list[Metric]:

@@ -23,7 +23,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from holdfast.agent import stacks, tree
+from holdfast.agent import collectives, profiles, stacks, tree
 from holdfast.agent.copies import Copies, NotHeld
 from holdfast.agent.exits import NOTHING_COUNTED, Evidence, MemoryKills, classify, read_kernel_log, read_memory_kills, read_memory_kills_again
 from holdfast.agent.measure import EVERY_S, Measure
@@ -37,7 +37,7 @@ from holdfast.agent.watch import Watch
 from holdfast.checkpoint.layout import parse_directory_name
 from holdfast.crashpoints import crash_point
 from holdfast.domain.beat import Beat
-from holdfast.domain.effect import CaptureStacks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
+from holdfast.domain.effect import CaptureProfile, CaptureStacks, ChooseRanks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
 from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, WorkerExited
 from holdfast.domain.exit import Exit, ExitKind
 from holdfast.domain.held import Held
@@ -216,11 +216,13 @@ class Agent:
                 case StartGang():
                     return await (self._found_gang(effect) if again else self._start_gang(effect))
                 case CaptureStacks():
-                    ranks = self._watch.ranks(effect.generation)
-                    return {"stacks": await stacks.capture(ranks, self._state, effect.generation, within_s=self._spec.job.policy.stacks_wait_s / 2)}
+                    return await self._capture_stacks(effect)
+                case CaptureProfile():
+                    taken = await profiles.capture(self._watch, effect, Path(self._spec.profiles), node=self._spec.node)
+                    return {**taken, **await self._gather_collectives(effect.generation, hung=False)}
                 case StopGang():
                     return await self._stop_gang(effect)
-                case FindCheckpoint() | EndJob():
+                case FindCheckpoint() | ChooseRanks() | EndJob():
                     return {"because": f"{type(effect).__name__} is for control, not for an agent", "permanent": True}
                 case _:
                     assert_never(effect)
@@ -228,6 +230,17 @@ class Agent:
             return {"because": str(error)}
         except OSError as error:
             return {"because": f"{type(effect).__name__} failed on {self._spec.node}: {error}"}
+
+    async def _capture_stacks(self, effect: CaptureStacks) -> dict[str, Any]:
+        ranks, within_s = self._watch.ranks(effect.generation), self._spec.job.policy.stacks_wait_s / 2
+        found, known = await asyncio.gather(
+            stacks.capture(ranks, self._state, effect.generation, within_s=within_s), self._gather_collectives(effect.generation, hung=True)
+        )
+        return {"stacks": found, **known}
+
+    async def _gather_collectives(self, generation: int, *, hung: bool) -> dict[str, Any]:
+        environment = {**os.environ, **self._spec.job.env}
+        return await collectives.gather(self._watch.ranks(generation), Path(self._spec.shared_memory), generation, environment, hung=hung)
 
     async def _start_store(self, effect: StartStore) -> dict[str, Any]:
         order = {**self._order(effect.id, effect.generation, -1), "role": "store", "host": self._spec.host, "argv": [], "how": "fork"}
@@ -305,6 +318,7 @@ class Agent:
     def _worker_env(self, effect: StartGang, rank: int, local_rank: int) -> dict[str, str]:
         """What torchrun sets, and ours."""
         spec, local = self._spec, len(effect.ranks)
+        flight = collectives.flight_path(Path(spec.shared_memory), effect.generation, rank, {**os.environ, **spec.job.env})
         interface = {"GLOO_SOCKET_IFNAME": spec.interface, "NCCL_SOCKET_IFNAME": spec.interface} if spec.interface else {}
         return {
             **effect.env, **interface,
@@ -319,6 +333,8 @@ class Agent:
             "HOLDFAST_BEATS": str(self._watch.beat_path(effect.generation, rank)), "HOLDFAST_CHECKPOINTS": spec.checkpoints,
             "HOLDFAST_SNAPSHOTS": spec.shared_memory, "HOLDFAST_INTERVAL": str(self._watch.interval_path()),
             "HOLDFAST_SAVE_EVERY": "" if effect.save_every is None else str(effect.save_every), "HOLDFAST_SAVE_ASKED": "1" if effect.save_asked else "",
+            "HOLDFAST_PROFILE": str(self._watch.profile_path(effect.generation, rank)), "HOLDFAST_PROFILES": spec.profiles,
+            "HOLDFAST_FLIGHT": str(flight or ""),
             "HOLDFAST_RESTORE": effect.restore, "HOLDFAST_SCRATCH": spec.scratch,
         }  # fmt: skip
 

@@ -9,6 +9,7 @@ The runner does the looking; here is nothing that can hang.
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -66,7 +67,8 @@ class Measure:
             self._standing.pop(ended.key, None)
         self._standing |= {finding.key: finding for finding in taken.findings}
         return Signals(
-            node=self._node, values=tuple(signal.value for signal in found), columns=columns if new else None, findings=tuple(self._standing.values())
+            node=self._node, values=tuple(signal.value for signal in found), columns=columns if new else None, findings=tuple(self._standing.values()),
+            wall_s=time.time(),
         )  # fmt: skip
 
     def _heed(self, event: KernelEvent) -> None:

@@ -23,7 +23,7 @@ _KNOWN: Final = {
     "acc": "accuracy_ratio", "accuracy": "accuracy_ratio", "eval_loss": "validation_loss", "learning_rate": "learning_rate", "lr": "learning_rate",
     "tokens_per_second": "tokens_per_second", "val_loss": "validation_loss", "valid_loss": "validation_loss", "validation_loss": "validation_loss",
     gauges.COMMUNICATED: "communicated_bytes_total", gauges.PARAMETER_NORM: "parameter_norm", gauges.SKIPPED: "saves_skipped_total",
-    gauges.LEARNING_RATE: "learning_rate", gauges.UPDATE_NORM: "update_norm",
+    gauges.LEARNING_RATE: "learning_rate", gauges.UPDATE_NORM: "update_norm", gauges.EPOCH: "epoch", "epoch": "epoch",
 }  # fmt: skip
 _PARTS: Final = {
     gauges.STEP: "step_seconds", gauges.DATA: "step_data_seconds", gauges.COMMUNICATION: "step_communication_seconds",
@@ -46,6 +46,7 @@ class WorkerSignals:
 
     def __init__(self) -> None:
         self._before: dict[int, _Before] = {}
+        self._turned: dict[int, tuple[bool, int]] = {}  # Whether its newest numbers are not finite, and how often they turned so.
 
     def take(self, readings: Iterable[Reading], tables: Mapping[int, list[Gauge]], now: float) -> list[Signal]:
         found: list[Signal] = []
@@ -63,12 +64,20 @@ class WorkerSignals:
         yield Signal("silent_seconds", reading.silent_s, rank)
         yield Signal("phase_seconds", reading.phase_s, rank)
         yield Signal("not_finite", float(bool(reading.not_finite)), rank)
+        yield Signal("not_finite_total", self._turns(reading), rank)
         totals = {one.name: one.value for one in table}
         before = self._before.get(reading.rank)
         if before is not None and before.pid == reading.pid:
             yield from _rates(rank, reading, totals, before, now)
         self._before[reading.rank] = _Before(pid=reading.pid, at=now, samples=reading.samples, totals=totals)
         yield from _numbers(rank, table)
+
+    def _turns(self, reading: Reading) -> int:
+        """How often the newest loss or norm turned NaN or infinite, as it was seen once a second."""
+        bad = bool(reading.not_finite)
+        before, times = self._turned.get(reading.rank, (False, 0))
+        self._turned[reading.rank] = (bad, times + (bad and not before))
+        return self._turned[reading.rank][1]
 
 
 def _rates(rank: str, reading: Reading, totals: Mapping[str, float], before: _Before, now: float) -> Iterator[Signal]:
@@ -99,10 +108,13 @@ def _numbers(rank: str, table: Iterable[Gauge]) -> Iterator[Signal]:
             yield Signal("parameter_digest_step", step, rank)
         elif gauge.name == gauges.BAD_SINCE:
             yield Signal("not_finite_since_step", gauge.value, rank)
-        elif gauge.name in _KNOWN:
-            yield Signal(_KNOWN[gauge.name], gauge.value, rank)
-        elif not gauge.name.startswith("_"):
-            yield Signal(USER_PREFIX + _spelled(gauge.name), gauge.value, rank)
+        elif gauge.name in _KNOWN or not gauge.name.startswith("_"):
+            yield Signal(called(gauge.name), gauge.value, rank)
+
+
+def called(name: str) -> str:
+    """The metric that a number becomes which a script reports under this name."""
+    return _KNOWN.get(name) or USER_PREFIX + _spelled(name)
 
 
 def _spelled(name: str) -> str:

@@ -87,6 +87,14 @@ def state(pid: int) -> str | None:
     return process.state if process is not None else None
 
 
+def started_at(pid: int) -> float:
+    """Seconds since the epoch; infinity for a process that is gone."""
+    process = read(pid)
+    if process is None:
+        return float("inf")
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + process.start_ticks / _TICKS_PER_S
+
+
 def cpu_seconds(pids: Iterable[int]) -> float:
     """Processor time used so far by these processes together. One that has ended counts no more, so a difference can be negative."""
     found = (read(pid) for pid in pids)

@@ -22,6 +22,7 @@ from holdfast.domain.beat import BEAT_BYTES, BEAT_FILE_BYTES, FOLLOWS, GUARDED, 
 from holdfast.domain.finding import Finding
 from holdfast.domain.gauges import Gauge, read_gauges
 from holdfast.domain.interval import INTERVAL_BYTES, Told, pack_interval
+from holdfast.domain.profile import REQUEST_BYTES, Request, pack_request, read_request
 from holdfast.wire.messages import Reading
 
 LEARNED_EVERY_S = 10.0
@@ -76,6 +77,21 @@ class Watch:
         with self.interval_path().open("r+b") as file, mmap.mmap(file.fileno(), INTERVAL_BYTES) as memory, memoryview(memory) as record:
             pack_interval(record, told)
 
+    def profile_path(self, generation: int, rank: int) -> Path:
+        """Where the worker looks whether it is to be profiled."""
+        path = self._directory / f"profile-{generation}-{rank}"
+        if not path.exists():
+            path.write_bytes(bytes(REQUEST_BYTES))
+            path.chmod(0o600)
+        return path
+
+    def ask_for_profile(self, rank: int, request: Request) -> None:
+        """Once: asked again for the same, by a control that was restarted, it stays the one request."""
+        path = self.profile_path(request.generation, rank)
+        with path.open("r+b") as file, mmap.mmap(file.fileno(), REQUEST_BYTES) as memory, memoryview(memory) as record:
+            if read_request(record) != request:
+                pack_request(record, request)
+
     def add(self, rank: int, generation: int, pid: int) -> None:
         with self.beat_path(generation, rank).open("rb") as file:
             memory = mmap.mmap(file.fileno(), BEAT_FILE_BYTES, prot=mmap.PROT_READ)
@@ -89,7 +105,9 @@ class Watch:
         del self._workers[rank]
         last = read_beat(worker.memory[:BEAT_BYTES]) or worker.beat
         worker.memory.close()
-        self.beat_path(generation, rank).unlink(missing_ok=True)
+        flight = (self._directory / f"flight-{generation}-{rank}{end}" for end in ("", ".json", ".tmp"))
+        for path in (self.beat_path(generation, rank), self.profile_path(generation, rank), *flight):
+            path.unlink(missing_ok=True)
         return last
 
     def ranks(self, generation: int | None = None) -> dict[int, int]:
@@ -106,6 +124,10 @@ class Watch:
         """Whether every rank has our trainer inside, so that a kill at any moment loses nothing."""
         of_it = [worker for worker in self._workers.values() if worker.generation == generation]
         return all(worker.beat is not None and worker.beat.flags & GUARDED for worker in of_it)
+
+    def is_guarded(self, rank: int) -> bool:
+        beat = self._workers[rank].beat if rank in self._workers else None
+        return beat is not None and bool(beat.flags & GUARDED)
 
     def read(self) -> tuple[Reading, ...]:
         now_ns = time.monotonic_ns()

@@ -26,10 +26,12 @@ from holdfast.cli.alerting import checked_alerts
 from holdfast.cli.job import hold, is_held, jobs, known_job, new_job, state_of
 from holdfast.cli.live import Live, mode_for
 from holdfast.cli.metrics import metrics_at
-from holdfast.cli.options import REFUSED, check_fits, checkpoint_every, processes_per_node, whole_nodes
+from holdfast.cli.options import REFUSED, check_fits, checkpoint_every, limited_anew, limits_of, processes_per_node, whole_nodes
+from holdfast.cli.plan import plan
 from holdfast.cli.run import ask_to_stop, attach_job, detach, exit_code, run_job
 from holdfast.control.journal import Journal
 from holdfast.domain.job import JobSpec, Policy
+from holdfast.domain.profile import STEPS
 from holdfast.errors import HoldfastError, UserError
 from holdfast.launch.layout import JobDirectory
 from holdfast.settings import alerts_file, remote_root, state_root
@@ -53,6 +55,7 @@ AlertsFile = Annotated[
     str | None,
     typer.Option("--alerts", metavar="FILE", help="Tell people of incidents as this file says; '' for nobody.", show_default="$HOLDFAST_ALERTS, or nobody"),
 ]
+TimeLimit = Annotated[str, typer.Option("--time-limit", metavar="TIME", help="The job should be run no longer than this, such as 12h.", show_default="none")]
 Name = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `holdfast ps` lists it.")]
 
 
@@ -97,6 +100,16 @@ def run(
             show_default="as the script says, else auto",
         ),
     ] = "",
+    time_limit: TimeLimit = "",
+    epoch_limit: Annotated[str, typer.Option(metavar="TIME", help="An epoch should take no longer than this.", show_default="none")] = "",
+    target: Annotated[
+        str, typer.Option(metavar="METRIC<=VALUE", help="What the job is run for: 'validation_loss<=0.5', 'accuracy_ratio>=0.9'.", show_default="none")
+    ] = "",
+    within: Annotated[str, typer.Option(metavar="TIME", help="The target should be reached within this.", show_default="no limit")] = "",
+    at_limit: Annotated[
+        str, typer.Option(metavar="report|stop", help="Beyond a limit: say so and why, and go on; or save, stop, and be ready to be resumed.")
+    ] = "report",
+    no_profile: Annotated[bool, typer.Option("--no-profile", help="Take no profile by itself when something is slow.")] = False,
     remote: RemoteRoot = None,
     alerts: AlertsFile = None,
     rules: Annotated[list[Path] | None, typer.Option("--rules", metavar="FILE", help="Rules of your own beside the shipped ones; may be given often.")] = None,
@@ -119,7 +132,9 @@ def run(
     spec = JobSpec(
         job=name or _made_up_name(script), run=secrets.token_hex(8), argv=(script, *(arguments or ())), module=module, python=not no_python, cwd=os.getcwd(),
         nodes=whole_nodes(nodes), spares=spares, ranks_per_node=processes_per_node(nproc), warm=not no_warm, preimport=tuple(preimport or ()),
-        domains=domains, own_network=own_network, save_every=checkpoint_every(save_every), policy=Policy(max_restarts=max_restarts, stop_grace_s=stop_grace_s),
+        domains=domains, own_network=own_network, save_every=checkpoint_every(save_every),
+        limits=limits_of(time_limit=time_limit, epoch_limit=epoch_limit, target=target, within=within, at_limit=at_limit),
+        policy=Policy(max_restarts=max_restarts, stop_grace_s=stop_grace_s, profile_every_s=None if no_profile else Policy().profile_every_s),
     )  # fmt: skip
     _check_script(spec)
     check_fits(spec)
@@ -134,6 +149,8 @@ def resume(
     job: Name,
     remote: Annotated[str | None, typer.Option("--remote", metavar="URL", help="Another remote store; '' for none.", show_default="as it was")] = None,
     alerts: Annotated[str | None, typer.Option("--alerts", metavar="FILE", help="Tell others of incidents; '' for nobody.", show_default="as it was")] = None,
+    time_limit: Annotated[str | None, typer.Option(metavar="TIME", help="Another time limit, in all; '' for none.", show_default="as it was")] = None,
+    at_limit: Annotated[str | None, typer.Option(metavar="report|stop", help="Beyond a limit: say so, or stop.", show_default="as it was")] = None,
     detached: Detached = False,
     state: State = None,
     as_json: AsJson = False,
@@ -143,6 +160,7 @@ def resume(
     spec = msgspec.json.decode(directory.spec.read_bytes(), type=JobSpec)
     told = spec.alerts if alerts is None else checked_alerts(alerts)
     spec = dataclasses.replace(spec, run=secrets.token_hex(8), alerts=told, remote=spec.remote if remote is None else address_for(remote, job))
+    spec = dataclasses.replace(spec, limits=limited_anew(spec.limits, time_limit, at_limit))
     _run(directory, reached(spec, again=True), as_json=as_json, detached=detached)
 
 
@@ -296,6 +314,24 @@ def stop(
 
 
 @app.command()
+def profile(
+    job: Name,
+    ranks: Annotated[str, typer.Option(help="`slow`: the slow ones and a healthy one beside them; `all`; or numbers such as 0,3.")] = "slow",
+    steps: Annotated[int, typer.Option(help="Steps to profile.")] = STEPS,
+    wait_s: Annotated[float, typer.Option(min=0.0, help="How long to wait for it.")] = Policy().profile_wait_s,
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
+    """Profile a few steps of a running job: the slow ranks beside a healthy one, in words and as traces."""
+    from holdfast.cli.profile import profile_json, profile_shown, take_profile, who
+
+    directory = known_job(state_root(state), job)
+    taken = take_profile(directory, who(ranks), steps=steps, wait_s=wait_s, quiet=as_json)
+    _print_json(profile_json(directory, taken)) if as_json else Console().print(profile_shown(directory, taken))
+    raise typer.Exit(0 if taken.ranks else 1)
+
+
+@app.command()
 def demo(
     as_json: AsJson = False,
     quick: Annotated[bool, typer.Option("--quick", help="A shorter storm.")] = False,
@@ -330,6 +366,9 @@ def detect(
     from holdfast.cli.detect import run_detect
 
     raise typer.Exit(run_detect(files, as_json=as_json, out=sys.stdout, err=sys.stderr))
+
+
+app.command()(plan)
 
 
 class _Checkpoint(TyperGroup):

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import resource
+from dataclasses import replace
 from pathlib import Path
 
+from holdfast.agent.signals import called
 from holdfast.checkpoint.memory import available_bytes
-from holdfast.domain.job import JobSpec, SaveEvery
+from holdfast.domain.job import JobSpec, Limits, SaveEvery, Target
+from holdfast.domain.metric import METRICS, USER_PREFIX, Scope
 from holdfast.errors import UserError
 
 # torchrun's flags that cannot be honoured, and why. Every other spelling of torchrun works.
@@ -33,7 +37,8 @@ REFUSED = {
     "--logs-specs": "logs are kept with the job; leave it out",
     "--virtual-local-rank": "LOCAL_RANK is the rank on the node; set CUDA_VISIBLE_DEVICES in the script",
 }
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_TARGET = re.compile(r"\s*([a-z][a-z0-9_]*)\s*(<=|>=)\s*(\S+)\s*")
 _RANK_BYTES_MIN = 200 << 20  # What one rank with torch imported needs before it has done anything, shared pages left out.
 
 
@@ -88,6 +93,62 @@ def checkpoint_every(text: str) -> SaveEvery | None:
     if seconds is not None and not 0.0 < seconds < math.inf:
         raise UserError(f"--checkpoint-every {text}: a time must be above 0; `--checkpoint-every 0` saves only at a stop, at the end and when the script asks")
     return SaveEvery(steps=steps, seconds=seconds)
+
+
+def limits_of(*, time_limit: str, epoch_limit: str, target: str, within: str, at_limit: str) -> Limits | None:
+    """--time-limit, --epoch-limit, --target, --within and --at-limit. None: none of them was given."""
+    _check_at_limit(at_limit)
+    wanted = target_of(target) if target else None
+    if within and wanted is None:
+        raise UserError(f"--within {within} says until when, and --target what: give both, as in --target 'validation_loss<=0.5' --within 6h")
+    job_s, epoch_s, target_s = _time("--time-limit", time_limit), _time("--epoch-limit", epoch_limit), _time("--within", within)
+    if at_limit == "stop" and job_s is None and epoch_s is None and target_s is None:
+        raise UserError("--at-limit stop needs a limit to stop at: --time-limit, --epoch-limit, or --target with --within")
+    limits = Limits(job_s=job_s, epoch_s=epoch_s, target=wanted, target_s=target_s, stop=at_limit == "stop")
+    return limits if limits != Limits() else None
+
+
+def limited_anew(limits: Limits | None, time_limit: str | None, at_limit: str | None) -> Limits | None:
+    """The same with another --time-limit, or without one when it is empty, and another --at-limit; None: as it was."""
+    _check_at_limit(at_limit or "report")
+    changed = limits or Limits()
+    changed = changed if time_limit is None else replace(changed, job_s=_time("--time-limit", time_limit))
+    changed = changed if at_limit is None else replace(changed, stop=at_limit == "stop")
+    return changed if changed != Limits() else None
+
+
+def _check_at_limit(text: str) -> None:
+    if text not in ("report", "stop"):
+        raise UserError(f"--at-limit is `report` or `stop`, not {text!r}")
+
+
+def target_of(text: str) -> Target:
+    """--target: METRIC<=VALUE or METRIC>=VALUE, of what a rank reports."""
+    match = _TARGET.fullmatch(text)
+    try:
+        name, sign, value = match.groups() if match is not None else ("", "", "")
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise UserError(f"--target is METRIC<=VALUE or METRIC>=VALUE, such as 'validation_loss<=0.5' or 'accuracy_ratio>=0.9', not {text!r}")
+    known = METRICS.get(name)
+    if known is not None and known.scope is not Scope.RANK:
+        raise UserError(f"--target {text}: {name!r} is no number that a rank reports; `loss`, `validation_loss`, `accuracy_ratio` or one of your own is")
+    return Target(metric=name if known is not None else called(name.removeprefix(USER_PREFIX)), value=number, below=sign == "<=")
+
+
+def _time(option: str, text: str) -> float | None:
+    if not text:
+        return None
+    number, unit = text.rstrip("abcdefghijklmnopqrstuvwxyz"), text.lstrip("+-.0123456789")
+    try:
+        seconds = float(number) * _SECONDS[unit]
+    except (ValueError, KeyError):
+        raise UserError(f"{option} is a time such as 90s, 30m, 12h or 2d, not {text!r}") from None
+    if not 0.0 < seconds < math.inf:
+        raise UserError(f"{option} {text}: a time must be above 0")
+    return seconds
 
 
 def check_fits(spec: JobSpec) -> None:

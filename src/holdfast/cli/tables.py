@@ -53,6 +53,7 @@ from holdfast.domain.goodput import Bucket
 from holdfast.domain.incident import Incident, IncidentPhase
 from holdfast.domain.job import Outcome
 from holdfast.domain.plan import Plan
+from holdfast.domain.profile import Profile
 from holdfast.domain.state import State
 
 _BAR_CELLS = 20
@@ -124,7 +125,17 @@ def show(state: State, *, loss: float | None = None) -> RenderableType:
     parts: list[RenderableType] = [_headline(state), _facts(state, loss), _section("Where the time went"), _ledger_table(state)]
     if state.incidents:
         parts += [_section(count(len(state.incidents), "incident")), _line_items(state)]
+    if state.profiles:
+        parts += [_section("Profiles"), *(_profile(state, one) for one in state.profiles)]
     return Group(*parts)
+
+
+def _profile(state: State, profile: Profile) -> RenderableType:
+    """What it says and where it lies."""
+    why = f"for incident {profile.incident}" if profile.incident else "asked for"
+    when = duration(_since_start(state, profile.asked_at))
+    says = [one_line(one) for one in profile.says] or ["it is being taken"]
+    return _indented(f"at {when}, {why}: {says[0]}", *says[1:], f"profiles/{profile.name}")
 
 
 def show_json(state: State, *, loss: float | None = None) -> dict[str, Any]:
@@ -139,6 +150,7 @@ def show_json(state: State, *, loss: float | None = None) -> dict[str, Any]:
         "loss": loss if loss is not None and math.isfinite(loss) else None,
         "ledger": [{"bucket": str(bucket), "seconds": seconds, "percent": share} for (bucket, seconds), share in zip(totals.items(), shares, strict=True)],
         "incidents": incidents_json(state),
+        "profiles": msgspec.to_builtins(state.profiles),
     }
 
 
@@ -277,6 +289,8 @@ def story(state: State, incident: Incident) -> RenderableType:
     for plan in incident.plans:
         parts += [_section("Plan"), _plan(plan)]
     parts += [_section("Cost"), _cost(state, incident)]
+    if incident.communication and not incident.diagnoses:  # Else they are part of its evidence.
+        parts += [_section("What NCCL says"), *(_indented(one_line(one)) for one in incident.communication)]
     if incident.stacks:
         parts += [_section("Stacks, innermost last"), *_stacks(incident)]
     tails = [exit for exit in incident.exits if incident.diagnoses and exit.rank in incident.diagnoses[-1].ranks and printed(exit.tail)]
@@ -373,6 +387,8 @@ def _said(event: Event, asked: Mapping[str, str]) -> str:
             return f"{saving_sentence(every, event.interval_s, because)}; from step {from_step:,} on"
         case EffectDone(effect=effect, stacks=stacks) if stacks:
             return f"{asked.get(effect, '')} {effect}, stacks of {count(len(stacks), 'rank')}"
+        case EffectDone(effect=effect, profiles=profiles) if profiles:
+            return f"{asked.get(effect, '')} {effect}, profiles of {count(len(profiles), 'rank')}"
         case EffectDone(effect=effect) | EffectFailed(effect=effect):
             return f"{asked.get(effect, '')} {effect}, {_fields(event, 'effect', 'generation')}"
         case _:

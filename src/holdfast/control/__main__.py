@@ -24,8 +24,10 @@ import msgspec
 
 from holdfast.checkpoint.found import list_complete
 from holdfast.checkpoint.layout import directory_name
+from holdfast.control.choosing import choose, own_seconds
 from holdfast.control.fetching import NOTHING, Fetching, Key, NothingToGoOnFrom
 from holdfast.control.figures import figures_of
+from holdfast.control.heard import by_our_clock
 from holdfast.control.history import History, Keeper
 from holdfast.control.interval import Intervals
 from holdfast.control.journal import Journal
@@ -38,16 +40,37 @@ from holdfast.control.samples import Samples
 from holdfast.control.view import job_signals, view_of
 from holdfast.control.watching import LOOK_EVERY_S, Watching
 from holdfast.crashpoints import crash_point
-from holdfast.domain.effect import CONTROL, CaptureStacks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
-from holdfast.domain.event import EffectDone, EffectFailed, Event, JobResumed, JobSubmitted, NodeHeard, StopAsked, Ticked
+from holdfast.domain.effect import CONTROL, CaptureProfile, CaptureStacks, ChooseRanks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
+from holdfast.domain.event import EffectDone, EffectFailed, Event, JobResumed, JobSubmitted, NodeHeard, ProfileAsked, StopAsked, Ticked
 from holdfast.domain.job import JobSpec, Outcome
 from holdfast.domain.state import NodeState
 from holdfast.errors import HoldfastError
 from holdfast.launch.layout import JobDirectory
 from holdfast.launch.lifeline import die_with_parent
+from holdfast.profiling import refused, taking
 from holdfast.wire.codec import decode_event, encode
 from holdfast.wire.frames import BadFrame, Channel, serve
-from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Hold, Interval, Leave, Output, Readings, Signals, StopJob, Told, Uploading, View, Watch
+from holdfast.wire.messages import (
+    Ack,
+    AnyMessage,
+    Asked,
+    AskProfile,
+    Do,
+    Follow,
+    Hello,
+    Hold,
+    Interval,
+    Leave,
+    Output,
+    Readings,
+    Refused,
+    Signals,
+    StopJob,
+    Told,
+    Uploading,
+    View,
+    Watch,
+)
 from holdfast.wire.outbox import Inbox
 from holdfast.wire.scrape import keep_open
 
@@ -87,6 +110,7 @@ class Control:
         self._saved: tuple[int, float] = (-1, 0.0)  # The newest durable step, and when it was seen to be.
         self._cycle_s = 0.0
         self._newest = Newest(self._watching.rings)
+        self._profiles_told = max((one.number for one in self._core.state.profiles if one.ended_at is not None), default=0)
         self._waiting: list[tuple[Event, Callable[[], None]]] = []
         self._searches: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
@@ -201,7 +225,9 @@ class Control:
                 search.add_done_callback(self._searches.discard)
             case EndJob():
                 self._ended.set()
-            case StartStore() | StartGang() | CaptureStacks() | StopGang():
+            case ChooseRanks():
+                self._choose_ranks(effect)
+            case StartStore() | StartGang() | CaptureStacks() | CaptureProfile() | StopGang():
                 channel = self._agents.get(effect.node)
                 if channel is not None:
                     channel.send(Do(kind=type(effect).__name__, body=encode(effect)[1]))
@@ -222,6 +248,36 @@ class Control:
             self.accept(EffectFailed(at=self.now(), effect=effect.id, generation=effect.generation, node=CONTROL, because=str(error)))
             return
         self.accept(replace(found, at=self.now()))
+
+    def _choose_ranks(self, effect: ChooseRanks) -> None:
+        state, now = self._core.state, self.now()
+        gang, spec = state.gang, state.spec
+        assert gang is not None and spec is not None
+        own_s = own_seconds(self._newest, set(gang.nodes), now)
+        chosen = choose(effect, self._watching.standing, own_s, [gang.nodes[rank // spec.ranks_per_node] for rank in range(spec.world_size)])
+        if chosen is None:
+            because = "how long a step takes is not known of every rank yet; ask again in a moment, or say which with --ranks"
+            self.accept(EffectFailed(at=now, effect=effect.id, generation=effect.generation, node=CONTROL, because=because))
+            return
+        self.accept(EffectDone(at=now, effect=effect.id, generation=effect.generation, node=CONTROL, slow=chosen.slow, beside=chosen.beside))
+
+    def _ask_profile(self, message: AskProfile, channel: Channel) -> None:
+        """The core decides; what it would refuse is told at once."""
+        known = next((one for one in self._core.state.profiles if one.wish == message.id), None)
+        if known is not None:
+            channel.send(Asked(number=known.number))
+            return
+        event = ProfileAsked(at=self.now(), id=message.id, because="asked by `holdfast profile`", ranks=message.ranks, all=message.all, steps=message.steps)
+        because = refused(self._core.state, event)
+        if because:
+            channel.send(Refused(because=because))
+            return
+
+        def begun() -> None:
+            profile = taking(self._core.state)
+            channel.send(Asked(number=profile.number) if profile is not None else Refused(because="the job has just stopped; ask again when it trains"))
+
+        self.accept(event, begun)
 
     def _newest_here(self, effect: FindCheckpoint) -> tuple[Key, EffectDone]:
         complete = [found for found in list_complete(self._directory.checkpoints) if found.name not in effect.distrusted]
@@ -263,6 +319,8 @@ class Control:
                             self._follow()
                     case StopJob():
                         self.accept(StopAsked(at=self.now(), because=message.because, code=message.code, now=message.now))
+                    case AskProfile():
+                        self._ask_profile(message, channel)
                     case _ if hello is not None:
                         self._from_agent(hello, message, channel)
         except BadFrame as error:
@@ -302,7 +360,7 @@ class Control:
     def _from_agent(self, hello: Hello, message: AnyMessage, channel: Channel) -> None:
         match message:
             case Told(seq=seq, kind=kind, body=body):
-                event = decode_event(kind, body)
+                event = by_our_clock(decode_event(kind, body), self._watching.ahead_s(hello.node), self.now())
                 if self._inbox.is_new(hello.instance, seq) and not self._observer.excuses(event):
                     self.accept(replace(event, at=self.now()), lambda: channel.send(Ack(seq=seq)))
                 else:
@@ -315,7 +373,7 @@ class Control:
                 for event in self._observer.read(message, self._core.state, self.now()):
                     self.accept(event)
             case Signals():
-                self._watching.take(message, self.now())
+                self._watching.take(message, self.now(), wall=time.time())
             case Output():
                 for reader in self._readers:
                     reader.send(message)
@@ -335,6 +393,14 @@ class Control:
         """For whoever watches, now or later."""
         print(f"holdfast control: {text}", file=sys.stderr, flush=True)
         self._notes.append(text)
+
+    def _note_profiles(self) -> None:
+        """Whoever asked for one is told by the command; what was taken by itself is told here."""
+        for one in self._core.state.profiles:
+            if one.ended_at is not None and one.number > self._profiles_told:
+                self._profiles_told = one.number
+                if one.incident and one.ranks:
+                    self._note(f"incident {one.incident} was profiled: {'; '.join(one.says)}; traces in {self._directory.profiles / one.name}")
 
     def _pass_on_notes(self) -> None:
         for text in self._alerts.notes() if self._alerts is not None else ():
@@ -393,6 +459,7 @@ class Control:
             for event in self._watching.look(self._core.state, signals, self.now()):
                 self.accept(event)
             self._pass_on_notes()
+            self._note_profiles()
             self._samples.add(view)
             self._history.look(self._watching.rings, self.now())
             for viewer in self._viewers:

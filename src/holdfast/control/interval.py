@@ -88,13 +88,10 @@ class Intervals:
 
     def _measured(self, state: State, readings: Iterable[Reading], step_s: float, now: float) -> Measured:
         assert state.spec is not None and state.gang is not None
-        ledger = state.ledger.up_to(now)
-        watched_s = ledger.wall_s - ledger.totals().get(Bucket.DOWN, 0.0)
-        lost_work = [incident for incident in state.incidents if incident.step_before >= 0]
-        bills = [sum(seconds for bucket, seconds in incident.costs.items() if bucket != Bucket.RECOMPUTE) for incident in lost_work if not incident.is_open]
+        seen = failures_of(state, now)
         return Measured(
-            step_s=step_s, nodes=state.spec.nodes, failures=len(lost_work), node_h=state.spec.nodes * watched_s / 3600.0, stall_s=_stall_s(state, readings),
-            durable_s=max((self.durable_s.get(node, 0.0) for node in state.gang.nodes), default=0.0), restart_s=sum(bills) / len(bills) if bills else 0.0,
+            step_s=step_s, nodes=state.spec.nodes, failures=seen.count, node_h=state.spec.nodes * seen.watched_s / 3600.0, stall_s=_stall_s(state, readings),
+            durable_s=max((self.durable_s.get(node, 0.0) for node in state.gang.nodes), default=0.0), restart_s=seen.restart_s,
         )  # fmt: skip
 
     # What is made of it.
@@ -124,6 +121,23 @@ class Intervals:
         before, last = self._seen[-2], self._seen[-1]
         rate = max(1.0 / step_s, (last.step - before.step) / (last.at - before.at))
         return max(one.step for one in readings) + 1 + math.ceil(AHEAD_S * rate)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailuresSeen:
+    """Of one job, the times nobody ran it left out."""
+
+    count: int  # Those that lost work.
+    watched_s: float
+    restart_s: float  # In the mean, from the failure to the first new step, the work done again left out. 0: none has ended.
+
+
+def failures_of(state: State, now: float) -> FailuresSeen:
+    ledger = state.ledger.up_to(now)
+    watched_s = ledger.wall_s - ledger.totals().get(Bucket.DOWN, 0.0)
+    lost_work = [incident for incident in state.incidents if incident.step_before >= 0]
+    bills = [sum(seconds for bucket, seconds in incident.costs.items() if bucket != Bucket.RECOMPUTE) for incident in lost_work if not incident.is_open]
+    return FailuresSeen(count=len(lost_work), watched_s=watched_s, restart_s=sum(bills) / len(bills) if bills else 0.0)
 
 
 def _decide(measured: Measured, every: int, asked: SaveEvery | None, *, automatic: bool) -> Interval:

@@ -1,7 +1,7 @@
 """The job's numbers, each looked at for what it did not do before: loss, pace, throughput, and whatever the script reports.
 
 One value a second for each: the mean over the ranks. What is found is worth knowing and no more: it is shown for a while beside the job, and opens no incident,
-because a number that does something for the first time is not yet a fault.
+because a number that does something for the first time is not yet a fault. Where an incident is about the same thing at the same time, it is part of its story.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from holdfast.detect.unusual import Unusual
 from holdfast.domain.finding import Finding
@@ -21,6 +22,7 @@ WATCHED = (
 )  # fmt: skip
 SERIES_MAX = 64
 SHOWN_S = 300.0
+_NONE = np.empty(0)
 
 
 class JobNumbers:
@@ -33,26 +35,20 @@ class JobNumbers:
     def standing(self) -> list[Finding]:
         return list(self._found.values())
 
-    def look(self, said: Mapping[tuple[str, str], float], now: float) -> None:
-        """`said` is every rank's newest value of every metric."""
+    def look(self, rows: Mapping[str, NDArray[np.float64]], now: float) -> None:
+        """`rows` is every rank's newest value of every metric, NaN where it has none."""
         row = np.full(SERIES_MAX, np.nan)
-        for metric, values in _by_metric(said).items():
+        for metric, values in rows.items():
+            known = values[np.isfinite(values)] if metric in WATCHED or metric.startswith(USER_PREFIX) else _NONE
+            if not len(known):
+                continue
             place = self._places.get(metric)
             if place is None and len(self._places) < SERIES_MAX:
                 place = self._places[metric] = len(self._places)
             if place is not None:
-                row[place] = float(np.mean(values))
+                row[place] = float(np.mean(known))
         names = {place: metric for metric, place in self._places.items()}
         self._found = {metric: finding for metric, finding in self._found.items() if now - finding.since <= SHOWN_S}
         for found in self._unusual.look(now, row).found:
             metric = names[found.series]
             self._found[metric] = replace(found.finding, because=f"{metric}: {found.finding.because}", of=metric, since=now)
-
-
-def _by_metric(said: Mapping[tuple[str, str], float]) -> dict[str, list[float]]:
-    found: dict[str, list[float]] = {}
-    for (metric, of), value in said.items():
-        if of and (metric in WATCHED or metric.startswith(USER_PREFIX)):
-            found.setdefault(metric, []).append(value)
-    return found
-

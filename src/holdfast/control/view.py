@@ -6,13 +6,14 @@ from collections.abc import Collection
 
 from holdfast.control.memory import Memory
 from holdfast.control.observer import Observer
-from holdfast.diagnose.together import leading
+from holdfast.diagnose.together import in_words, leading
 from holdfast.domain.event import IntervalChosen
 from holdfast.domain.incident import Incident
 from holdfast.domain.job import JobPhase
+from holdfast.domain.profile import Profile
 from holdfast.domain.signal import Signal
 from holdfast.domain.state import State
-from holdfast.wire.messages import IncidentView, NodeView, SavingView, View
+from holdfast.wire.messages import IncidentView, NodeView, ProfileView, SavingView, View
 
 _INCIDENTS_SHOWN = 50
 
@@ -34,6 +35,7 @@ def view_of(state: State, observer: Observer, memory: Memory, connected: Collect
             for name, node in sorted(state.nodes.items())
         ),
         ranks=ranks, incidents=tuple(_incident(incident, now) for incident in state.incidents[-_INCIDENTS_SHOWN:]),
+        profile=_profile(state.profiles[-1]) if state.profiles else None,
     )  # fmt: skip
 
 
@@ -61,11 +63,17 @@ def _saving(chosen: IntervalChosen) -> SavingView:
     )  # fmt: skip
 
 
+def _profile(profile: Profile) -> ProfileView:
+    come = {one.rank for one in profile.ranks} | {int(rank) for rank in profile.missing}
+    waits_for = tuple(sorted({*profile.slow, *profile.beside} - come)) if profile.ended_at is None else ()
+    return ProfileView(number=profile.number, slow=profile.slow, beside=profile.beside, waits_for=waits_for, ended=profile.ended_at is not None)
+
+
 def _incident(incident: Incident, now: float) -> IncidentView:
     diagnosis = incident.diagnoses[-1] if incident.diagnoses else None
     first = leading(incident.findings)
     return IncidentView(
         id=incident.id, at=incident.opened_at, phase=incident.phase, cause=diagnosis.cause if diagnosis else first.kind if incident.stands else "",
-        because=diagnosis.because if diagnosis else first.because, stands=incident.stands,
+        because=diagnosis.because if diagnosis else in_words(incident.findings), stands=incident.stands,
         rung=incident.plans[-1].rung.name.lower() if incident.plans else "", seconds=(incident.closed_at or now) - incident.began_at,
     )  # fmt: skip

@@ -3,24 +3,28 @@
     agents ─► take ─► rings ─► rules ───────┐
                   └─► newest of each rank ─► detectors ─► what stands now ─► FindingMade, FindingEnded, when that changes
 
-Nothing here is journalled but the findings. A control that is restarted learns anew what is usual; what was found is found again.
+What is only worth knowing is shown and told to nobody, unless it explains something that is told. Nothing here is journalled but the findings. A control that
+is restarted learns anew what is usual; what was found is found again.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite, nan
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from holdfast.control.heard import FRESH_S, PARTS, Heard, Row
 from holdfast.control.numbers import JobNumbers
+from holdfast.control.pacing import Pacing
+from holdfast.detect.flapping import Flapping
+from holdfast.detect.gap import Gap
 from holdfast.detect.gradient import Gradient
 from holdfast.detect.loss import LossJump
 from holdfast.detect.not_finite import NotFinite
+from holdfast.detect.plateau import Plateau
 from holdfast.detect.replicas import Replicas
 from holdfast.detect.rules.evaluate import Evaluator
 from holdfast.detect.rules.rule import Rule
@@ -28,20 +32,17 @@ from holdfast.detect.running_out import Left, RunningOut
 from holdfast.detect.series import Rings
 from holdfast.detect.slow_job import SlowJob
 from holdfast.detect.slow_rank import SlowRank
+from holdfast.detect.throttled import Throttled
+from holdfast.diagnose.together import SLOW, tells_of
 from holdfast.domain.event import Event, FindingEnded, FindingMade
 from holdfast.domain.finding import Finding, Severity
-from holdfast.domain.job import JobPhase
+from holdfast.domain.job import JobPhase, Target
 from holdfast.domain.signal import Signal
 from holdfast.domain.state import NodeState, State
 from holdfast.wire.messages import Signals
 
 LOOK_EVERY_S = 1.0
-FRESH_S = 3.0  # What an agent said longer ago than this says nothing about now.
-_PARTS = ("data", "compute", "optimizer", "save")
-_ROWS = ("step_seconds", "step_communication_seconds", *(f"step_{part}_seconds" for part in _PARTS), "loss", "gradient_norm", "learning_rate")
 _GROWTH_LOOKS = 45
-
-Row = NDArray[np.float64]  # One number for each rank; NaN where there is none.
 
 
 class Detector(Protocol):
@@ -50,27 +51,23 @@ class Detector(Protocol):
 
 
 @dataclass(slots=True)
-class _Heard:
-    """The newest row of a node."""
-
-    columns: tuple[tuple[str, str], ...]
-    values: tuple[float | None, ...] = ()
-    at: float = 0.0
-    findings: tuple[Finding, ...] = ()
-
-
-@dataclass(slots=True)
 class _Generation:
     """What is learned of one generation and means nothing in the next."""
 
     number: int
     since: float  # What was said before is of another one.
-    slow_rank: SlowRank
+    ranks: int
+    slow_rank: SlowRank = field(init=False)
     slow_job: SlowJob = field(default_factory=SlowJob)
     not_finite: NotFinite = field(default_factory=NotFinite)
     replicas: Replicas = field(default_factory=Replicas)
-    steps: dict[int, int] = field(default_factory=dict)  # As they were at the last look: where nobody moved there is nothing new to judge.
-    memory: dict[int, deque[float]] = field(default_factory=dict)
+    steps: Row = field(default_factory=lambda: np.empty(0))  # As they were at the last look: where nobody moved there is nothing new to judge.
+    memory: Row = field(init=False)  # Of each rank at the last looks, in a ring.
+    looks: int = 0
+
+    def __post_init__(self) -> None:
+        self.slow_rank = SlowRank(ranks=self.ranks)
+        self.memory = np.full((_GROWTH_LOOKS, self.ranks), nan)
 
     @property
     def detectors(self) -> tuple[Detector, ...]:
@@ -82,34 +79,45 @@ class Watching:
         self.rings = Rings()
         self._rules = Evaluator([rule for rule in rules if not rule.left_to], self.rings, job=job)
         self._by_rule: dict[str, Finding] = {}
-        self._heard: dict[str, _Heard] = {}
+        self._heard = Heard()
         self._known: set[str] = set()  # The nodes whose series are in the rings.
         self._generation: _Generation | None = None
         self._loss = LossJump()
         self._gradient = Gradient()
+        self._plateau = Plateau()
+        self._gap = Gap()
+        self._pacing = Pacing()
         self._running_out = RunningOut()
         self._numbers = JobNumbers()
+        self._throttled = Throttled()
+        self._flapping = Flapping()
         self._told: dict[str, Finding] = {}
         self._looked_at = 0.0
         self.standing: tuple[Finding, ...] = ()  # All that is so now, also what is only worth knowing.
 
-    def take(self, message: Signals, now: float) -> None:
-        heard = self._heard.get(message.node)
-        if message.columns is not None:
-            heard = self._heard[message.node] = _Heard(columns=message.columns)
-        if heard is None or len(heard.columns) != len(message.values):
-            return  # We were restarted and have not been told yet what the values are of.
+    def take(self, message: Signals, now: float, *, wall: float = nan) -> None:
+        """`wall` is control's own wall clock, which is `now` but for what it was adjusted by since control started."""
+        back = message.node in self._known and message.node not in self._heard
+        said = self._heard.take(message, now)
+        if said is None:
+            return
+        if back:
+            self._flapping.came_back(message.node, now)
         self._known.add(message.node)
-        heard.values, heard.at, heard.findings = message.values, now, message.findings
-        pairs = zip(heard.columns, message.values, strict=True)
-        self.rings.take(message.node, [Signal(metric, value, of) for (metric, of), value in pairs if value is not None], at=now, now=now)
+        if message.wall_s and isfinite(wall):
+            said.append(Signal("host_clock_difference_seconds", message.wall_s - wall))
+        self.rings.take(message.node, said, at=now, now=now)
 
     def gone(self, node: str) -> None:
-        self._heard.pop(node, None)
+        self._heard.gone(node)
+
+    def ahead_s(self, node: str) -> float:
+        """How far the node's wall clock is ahead of ours."""
+        return self._heard.ahead_s(node)
 
     def speaking(self, now: float, within_s: float = FRESH_S) -> list[str]:
         """The nodes that were heard of late."""
-        return sorted(node for node, heard in self._heard.items() if now - heard.at <= within_s)
+        return self._heard.speaking(now, within_s)
 
     def look(self, state: State, job: Iterable[Signal], now: float) -> list[Event]:
         """What has changed. `job` are the signals of the job as a whole."""
@@ -117,22 +125,43 @@ class Watching:
             return []
         self._looked_at = now
         self._forget_the_lost(state)
-        self.rings.take("", list(job), at=now, now=now)
+        of_job = list(job)
+        self.rings.take("", of_job, at=now, now=now)
         self._look_with_rules(now)
         gang, spec = state.gang, state.spec
         if gang is None or spec is None or state.phase is not JobPhase.RUNNING or not gang.ready:
             return []
         if self._generation is None or self._generation.number != gang.generation:
-            self._generation = _Generation(number=gang.generation, since=now, slow_rank=SlowRank(ranks=spec.world_size))
+            self._generation = _Generation(number=gang.generation, since=now, ranks=spec.world_size)
             self._told = {}
+            self._flapping.gang_is_new()
         nodes = [gang.nodes[rank // spec.ranks_per_node] for rank in range(spec.world_size)]
-        self._look_at_ranks(self._generation, nodes, now)
-        self._look_at_what_is_left(self._generation, nodes, now)
-        detectors = (*self._generation.detectors, self._loss, self._gradient, self._running_out, self._numbers)
-        measuring = [finding for heard in self._heard.values() for finding in heard.findings]
-        found = [*measuring, *self._by_rule.values(), *(finding for detector in detectors for finding in detector.standing)]
-        self.standing = tuple(found)
-        return self._changes({finding.key: finding for finding in found if finding.severity is not Severity.INFO}, gang.generation, now)
+        rows = self._heard.of_ranks(gang.nodes, len(nodes), now, after=self._generation.since)
+        progress = next((signal.value for signal in of_job if signal.metric == "job_progress_ratio"), nan)
+        moved = self._look_at_ranks(self._generation, rows, nodes, now)
+        target = spec.limits.target if spec.limits is not None else None
+        if moved:
+            self._look_at_training(rows, target, progress, now)
+        self._pacing.look(state, rows, moved=moved, progress=progress, target=_number(rows, target), now=now)
+        self._look_at_what_is_left(self._generation, rows, nodes, now)
+        return self._changes(self._found(nodes, now), gang.generation, now)
+
+    def _found(self, nodes: list[str], now: float) -> dict[str, Finding]:
+        """All that is so now, of which what is worth telling is returned."""
+        assert self._generation is not None
+        job_wide = (self._loss, self._gradient, self._plateau, self._gap, self._pacing, self._running_out, self._numbers)
+        detectors: tuple[Detector, ...] = (*self._generation.detectors, *job_wide)
+        found = [*self._heard.findings(), *self._by_rule.values(), *(finding for detector in detectors for finding in detector.standing)]
+        self._throttled.look([finding for finding in found if finding.kind in SLOW], self.rings, nodes, now)
+        by_key = {finding.key: finding for finding in self._throttled.standing}
+        by_key |= {finding.key: finding for finding in found}  # A rule that says the same says it louder.
+        loud = {key: finding for key, finding in by_key.items() if finding.severity is not Severity.INFO}
+        self._flapping.look(loud, now)
+        told = {key: finding for key, finding in loud.items() if not self._flapping.is_told(key)}
+        told |= {finding.key: finding for finding in self._flapping.standing}
+        told |= _explaining([finding for key, finding in by_key.items() if key not in loud], told)
+        self.standing = (*by_key.values(), *self._flapping.standing)
+        return told
 
     def _changes(self, current: dict[str, Finding], generation: int, now: float) -> list[Event]:
         made = [FindingMade(at=now, generation=generation, finding=finding) for key, finding in current.items() if key not in self._told]
@@ -157,26 +186,23 @@ class Watching:
         for finding in looked.started:
             self._by_rule[finding.key] = finding
 
-    def _look_at_ranks(self, generation: _Generation, nodes: list[str], now: float) -> None:
-        said = self._newest(set(nodes), now, after=generation.since)
-        ranks = range(len(nodes))
-        steps = {rank: int(said["step", str(rank)]) for rank in ranks if ("step", str(rank)) in said}
-        if len(steps) < len(nodes):
-            return
-        since = {rank: int(said["not_finite_since_step", str(rank)]) for rank in ranks if ("not_finite_since_step", str(rank)) in said}
-        generation.not_finite.look(since, steps, nodes, now)
-        digests = {rank: (int(said["parameter_digest_step", str(rank)]), int(said["parameter_digest", str(rank)])) for rank in ranks
-                   if {("parameter_digest", str(rank)), ("parameter_digest_step", str(rank))} <= said.keys()}  # fmt: skip
-        generation.replicas.look(digests, now)
-        if steps != generation.steps:
-            generation.steps = steps
-            rows = {metric: np.array([said.get((metric, str(rank)), nan) for rank in ranks]) for metric in _ROWS}
-            self._look_at_pace(generation, rows, nodes, now)
-            self._look_at_training(rows, now)
-            self._numbers.look(said, now)
+    def _look_at_ranks(self, generation: _Generation, rows: Mapping[str, Row], nodes: list[str], now: float) -> bool:
+        """Whether any rank has moved since the last look; without a word of one of them, nothing is judged."""
+        steps = rows["step"]
+        if not np.isfinite(steps).all():
+            return False
+        generation.not_finite.look(_known(rows["not_finite_since_step"]), _known(steps), nodes, now)
+        digests, of_steps = _known(rows["parameter_digest"]), _known(rows["parameter_digest_step"])
+        generation.replicas.look({rank: (of_steps[rank], digest) for rank, digest in digests.items() if rank in of_steps}, now)
+        if np.array_equal(steps, generation.steps):
+            return False
+        generation.steps = steps
+        self._look_at_pace(generation, rows, nodes, now)
+        self._numbers.look(rows, now)
+        return True
 
-    def _look_at_pace(self, generation: _Generation, rows: dict[str, Row], nodes: list[str], now: float) -> None:
-        parts = {name: rows[f"step_{name}_seconds"] for name in _PARTS}
+    def _look_at_pace(self, generation: _Generation, rows: Mapping[str, Row], nodes: list[str], now: float) -> None:
+        parts = {name: rows[f"step_{name}_seconds"] for name in PARTS}
         step_s, communication_s = rows["step_seconds"], rows["step_communication_seconds"]
         generation.slow_rank.look(step_s, communication_s, parts, nodes, now)
         if np.isfinite(step_s).any():
@@ -184,47 +210,92 @@ class Watching:
             of_job = {"data": _middle(parts["data"]), "save": _middle(parts["save"]), "communication": _least(communication_s)}
             generation.slow_job.look(_middle(step_s), {name: seconds for name, seconds in of_job.items() if isfinite(seconds)}, now)
 
-    def _look_at_training(self, rows: dict[str, Row], now: float) -> None:
-        loss, norm = rows["loss"], rows["gradient_norm"]
-        if np.isfinite(loss).any():
-            self._loss.look(float(np.nanmean(loss)), _middle(rows["learning_rate"]), now)
-        if np.isfinite(norm).any():
-            self._gradient.look(float(np.nanmean(norm)), now)
+    def _look_at_training(self, rows: Mapping[str, Row], target: Target | None, progress: float, now: float) -> None:
+        loss, norm, rate = _mean(rows["loss"]), _mean(rows["gradient_norm"]), _middle(rows["learning_rate"])
+        if isfinite(loss):
+            self._loss.look(loss, rate, now)
+        if isfinite(norm):
+            self._gradient.look(norm, now)
+        if target is not None and self._plateau.target != target:
+            self._plateau = Plateau(target=target, name=target.metric)
+        self._plateau.look(loss if target is None else _number(rows, target), rate, progress, now)
+        self._gap.look(loss, _first(rows["validation_loss"]), now)
 
-    def _look_at_what_is_left(self, generation: _Generation, nodes: list[str], now: float) -> None:
+    def _look_at_what_is_left(self, generation: _Generation, rows: Mapping[str, Row], nodes: list[str], now: float) -> None:
+        generation.memory[generation.looks % _GROWTH_LOOKS] = rows["worker_memory_bytes"]
+        generation.looks += 1
+        grown = self._grown(generation)
+        ranks_of: dict[str, list[int]] = {}
+        for rank, node in enumerate(nodes):
+            ranks_of.setdefault(node, []).append(rank)
         things: list[Left] = []
-        for node in sorted(set(nodes)):
-            said = self._newest({node}, now, after=generation.since)
-            growing, who = self._growing(generation, [rank for rank, place in enumerate(nodes) if place == node], said)
+        for node, ranks in sorted(ranks_of.items()):
+            said = self._heard.of_node(node, now, after=generation.since)
             size = said.get(("host_memory_bytes", ""), nan)
             if isfinite(left := said.get(("host_memory_available_bytes", ""), nan)) and isfinite(size):
+                growing, who = self._growing(grown, ranks, generation.looks)
                 things.append(Left(kind="memory", name=f"memory of {node}", left=left, size=size, node=node, who=who, ranks=growing))
             for (metric, of), left in said.items():
                 size = said.get(("disk_size_bytes", of), nan)
-                if metric == "disk_free_bytes" and isfinite(size):
+                if metric == "disk_free_bytes" and isfinite(left) and isfinite(size):
                     things.append(Left(kind="disk", name=f"space of {of} on {node}", left=left, size=size, node=node, of=of))
         self._running_out.look(things, now)
 
-    def _growing(self, generation: _Generation, ranks: list[int], said: Mapping[tuple[str, str], float]) -> tuple[tuple[int, ...], str]:
-        """The rank whose memory grew most of late, if it is one."""
-        for rank in ranks:
-            if ("worker_memory_bytes", str(rank)) in said:
-                generation.memory.setdefault(rank, deque(maxlen=_GROWTH_LOOKS)).append(said["worker_memory_bytes", str(rank)])
-        grown = {rank: seen[-1] - seen[0] for rank in ranks if (seen := generation.memory.get(rank))}
-        most = max(grown, key=lambda rank: grown[rank], default=None)
-        if most is None or grown[most] <= 0.5 * sum(max(0.0, bytes) for bytes in grown.values()) or grown[most] < 2**24:
-            return (), ""
-        return (most,), f"rank {most} has grown by {grown[most] / 2**20:.0f} MiB in the last {len(generation.memory[most])} s"
+    def _grown(self, generation: _Generation) -> list[float]:
+        """How much the memory of each rank grew over the last looks at which it was known."""
+        seen = min(generation.looks, _GROWTH_LOOKS)
+        ring = np.roll(generation.memory, -generation.looks, axis=0)[-seen:]
+        first = np.isfinite(ring).argmax(axis=0)
+        grown: list[float] = np.nan_to_num(np.maximum(ring[-1] - ring[first, np.arange(ring.shape[1])], 0.0)).tolist()
+        return grown
 
-    def _newest(self, nodes: set[str], now: float, *, after: float) -> dict[tuple[str, str], float]:
-        """The newest values of these nodes. A rank is on one of them, so names do not clash but for the nodes' own, which are asked for one by one."""
-        fresh = [heard for node, heard in self._heard.items() if node in nodes and now - heard.at <= FRESH_S and heard.at > after]
-        return {name: value for heard in fresh for name, value in zip(heard.columns, heard.values, strict=True) if value is not None}
+    def _growing(self, grown: list[float], ranks: list[int], looks: int) -> tuple[tuple[int, ...], str]:
+        """The rank whose memory grew most of late, if it is one."""
+        most = max(ranks, key=lambda rank: grown[rank])
+        if grown[most] < 2**24 or grown[most] <= 0.5 * sum(grown[rank] for rank in ranks):
+            return (), ""
+        return (most,), f"rank {most} has grown by {grown[most] / 2**20:.0f} MiB in the last {min(looks, _GROWTH_LOOKS)} s"
+
+
+def _explaining(quiet: Iterable[Finding], told: Mapping[str, Finding]) -> dict[str, Finding]:
+    """Of what is only worth knowing, what says something about what is told. What is about a node is only asked of that node and of the whole job."""
+    by_node: dict[str, list[Finding]] = {}
+    for finding in told.values():
+        by_node.setdefault(finding.node, []).append(finding)
+    found = {}
+    for finding in quiet:
+        others = [*by_node.get(finding.node, ()), *by_node.get("", ())] if finding.node else told.values()
+        if any(tells_of(finding, other) for other in others):
+            found[finding.key] = finding
+    return found
+
+
+def _known(row: Row) -> dict[int, int]:
+    """Rank to a whole number, where there is one."""
+    some = np.flatnonzero(np.isfinite(row))
+    return dict(zip(some.tolist(), row[some].astype(np.int64).tolist(), strict=True))
+
+
+def _number(rows: Mapping[str, Row], target: Target | None) -> float:
+    """The number a job has a target for; NaN when nobody says it."""
+    return _mean(rows[target.metric]) if target is not None and target.metric in rows else nan
+
+
+def _mean(row: Row) -> float:
+    known = row[np.isfinite(row)]
+    return float(known.mean()) if len(known) else nan
 
 
 def _middle(row: Row) -> float:
-    return float(np.nanmedian(row)) if np.isfinite(row).any() else nan
+    known = row[np.isfinite(row)]
+    return float(np.median(known)) if len(known) else nan
 
 
 def _least(row: Row) -> float:
     return float(np.nanmin(row)) if np.isfinite(row).any() else nan
+
+
+def _first(row: Row) -> float:
+    """Of the first rank that says it: of several, each is a moment later than the one before."""
+    known = row[np.isfinite(row)]
+    return float(known[0]) if len(known) else nan

@@ -6,7 +6,7 @@ Says        `memory_running_out` or `disk_running_out` with the expected time, w
 Is silent   about what falls and rises again: a steady trend is one where nearly every pair of points, half a window apart, points the same way.
 Is wrong    when something fills up to a mark and stops there (a cache with a limit): it is said, and taken back when it stops.
 Misses      what is used up faster than `looks` looks, and what leaks so slowly that the horizon is far: the rules on what is left see that.
-Costs       a sort of a few hundred slopes for each thing, every look: nothing for the few things of a node; vectorised over things of the same window.
+Costs       a median of a few slopes, every look, for each thing of which less than `left` is left.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class RunningOut:
         for key, thing in current.items():
             seen = self._seen.setdefault(key, deque(maxlen=self.looks))
             seen.append((now, thing.left))
-            if len(seen) == self.looks:
+            if len(seen) == self.looks and (key in self._standing or thing.left <= self.left * thing.size):
                 self._judge(key, thing, seen, now)
 
     def _judge(self, key: tuple[str, str, str], thing: Left, seen: deque[tuple[float, float]], now: float) -> None:
@@ -66,7 +66,7 @@ class RunningOut:
         if key in self._standing:
             if ends_s > 2 * self.horizon_s or steady < 0.5:
                 del self._standing[key]
-        elif steady >= self.steady and ends_s <= self.horizon_s and thing.left <= self.left * thing.size:
+        elif steady >= self.steady and ends_s <= self.horizon_s:
             self._standing[key] = self._say(thing, -slope, ends_s, now)
 
     def _say(self, thing: Left, rate: float, ends_s: float, now: float) -> Finding:

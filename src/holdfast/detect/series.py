@@ -82,6 +82,10 @@ class Layout:
     columns: NDArray[np.int64]
     keys: Keys
 
+    def beside(self, key: int) -> int:
+        """How many series there are of the same node as this one's."""
+        return int(np.count_nonzero(self.keys >> _NODE == key >> _NODE))
+
 
 class _Level:
     """One ring of folded rows."""
@@ -179,7 +183,8 @@ class Rings:
         ring, shown = self._seconds[slot % SECOND_ROWS], values
         if counter.any():
             before = self._last[columns]
-            grown = np.where(values >= before, values - before, values)
+            with np.errstate(invalid="ignore"):  # Infinite readings beside the counters.
+                grown = np.where(values >= before, values - before, values)
             grown[np.isnan(before) | (at - self._at[columns] > GAP_S)] = 0.0
             earlier = ring[columns]  # Of the same second: a gauge shows its newest reading, a counter all it grew.
             shown = np.where(counter, grown + np.where(np.isnan(earlier), 0.0, earlier), values)

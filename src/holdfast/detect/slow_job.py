@@ -30,8 +30,7 @@ class SlowJob:
     history: int = 60
     on: float = 1.3
     forget_s: float = 1800.0
-    _steps: deque[float] = field(default_factory=lambda: deque(maxlen=300))
-    _parts: dict[str, deque[float]] = field(default_factory=dict)
+    _looks: deque[tuple[float, Mapping[str, float]]] = field(default_factory=lambda: deque(maxlen=300))  # A step's seconds, and those of its parts.
     _usual: float = 0.0
     _standing: Finding | None = None
 
@@ -42,42 +41,42 @@ class SlowJob:
 
     def look(self, step_s: float, parts: Mapping[str, float], now: float) -> None:
         """Take one look's numbers. `parts` are the seconds of data, communication and save within a step."""
-        self._steps.append(step_s)
-        for name, seconds in parts.items():
-            self._parts.setdefault(name, deque(maxlen=300)).append(seconds)
-        if len(self._steps) < self.recent + self.history:
+        self._looks.append((step_s, parts))
+        if len(self._looks) < self.recent + self.history:
             return
-        lately = median(list(self._steps)[-self.recent :])
+        steps = [seconds for seconds, _ in self._looks]
+        lately = median(steps[-self.recent :])
         if self._standing is not None:
             passed = lately < self._usual * (1 + (self.on - 1) / 2)
             if passed or now - self._standing.since > self.forget_s:
                 self._standing = None
-                self._forget()
+                self._looks.clear()  # What was slow is no part of what is usual.
         else:
-            before = list(self._steps)[: -self.recent]
+            before = steps[: -self.recent]
             self._usual = median(before)
             spread = median(abs(one - self._usual) for one in before)
             if lately > max(self._usual * self.on, self._usual + 6 * spread):
                 self._standing = self._say(lately, now)
 
-    def _forget(self) -> None:
-        """What was slow is no part of what is usual."""
-        self._steps.clear()
-        for numbers in self._parts.values():
-            numbers.clear()
-
     def _say(self, lately: float, now: float) -> Finding:
-        more = lately - self._usual
-        grown = {name: self._grown(numbers) for name, numbers in self._parts.items() if name in _NAMES and len(numbers) > self.recent}
+        """Told by the slow ones of the recent looks: the first of those were as usual, or half and half."""
+        slow = [look for look in list(self._looks)[-self.recent :] if look[0] >= (lately + self._usual) / 2]
+        step_s = median(seconds for seconds, _ in slow)
+        grown = self._grown([parts for _, parts in slow])
         worst = max(grown, key=lambda name: grown[name], default="")
-        kind = _NAMES[worst] if worst and grown[worst] > 0.6 * more else "slow_job"
+        kind = _NAMES[worst] if worst and grown[worst] > 0.6 * (step_s - self._usual) else "slow_job"
         where = f", and {1000 * grown[worst]:.0f} ms of that is {_SAYS[kind]}" if kind in _SAYS else ""
         return Finding(
             kind=kind, since=now - self.recent, severity=Severity.WARNING,
-            because=f"a step takes {1000 * lately:.0f} ms, {lately / self._usual:.1f} times as long as the {1000 * self._usual:.0f} ms it used to{where}",
-            evidence=tuple(f"{name}: {1000 * seconds:+.1f} ms a step" for name, seconds in sorted(grown.items())),
+            because=f"a step takes {1000 * step_s:.0f} ms, {step_s / self._usual:.1f} times as long as the {1000 * self._usual:.0f} ms it used to{where}",
+            evidence=tuple(f"{name}: {1000 * seconds:+.1f} ms a step" for name, seconds in sorted(grown.items())), adds_s=step_s - self._usual,
         )  # fmt: skip
 
-    def _grown(self, numbers: deque[float]) -> float:
-        every = list(numbers)
-        return median(every[-self.recent :]) - median(every[: -self.recent])
+    def _grown(self, slow: list[Mapping[str, float]]) -> dict[str, float]:
+        """By how much each part is longer than it used to be."""
+        before = [parts for _, parts in list(self._looks)[: -self.recent]]
+        return {name: _middle(slow, name) - _middle(before, name) for name in _NAMES if all(any(name in one for one in of) for of in (slow, before))}
+
+
+def _middle(parts: list[Mapping[str, float]], name: str) -> float:
+    return median(one[name] for one in parts if name in one)

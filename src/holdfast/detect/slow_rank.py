@@ -51,7 +51,8 @@ class SlowRank:
         if np.count_nonzero(np.isfinite(own)) < 2:
             return
         slot = self._count % self.looks
-        self._ratios[slot] = own / _median_of_others(own)
+        others = _median_of_others(own)
+        self._ratios[slot] = np.divide(own, others, out=np.full(own.size, np.nan), where=others > 0)
         for name, seconds in parts.items():
             self._parts.setdefault(name, np.full((self.looks, self.ranks), np.nan))[slot] = seconds
         self._count += 1
@@ -80,6 +81,7 @@ class SlowRank:
             kind="slow_rank", ranks=(rank,), node=nodes[rank], since=now - self.looks, severity=Severity.WARNING,
             because=f"rank {rank} takes {ratio:.2f} times as long for its own work as the others, over the last {self.looks} looks{part}",
             evidence=tuple(f"{name}: {1000 * seconds:+.1f} ms a step against the others" for name, seconds in sorted(longer.items())),
+            adds_s=sum(longer.values()),
         )  # fmt: skip
 
 

@@ -10,24 +10,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.domain.finding import Finding
+from holdfast.domain.finding import Finding, Severity
+
+# What is a slowness: whatever slows a job down may be behind it.
+SLOW = frozenset({"slow_rank", "slow_job", "slow_communication", "data_stall", "slow_save", "over_time", "over_time_soon", "hopelessly_slow"})
+_LATE = ("over_time", "over_time_soon", "hopelessly_slow")  # What comes of being slow for long.
 
 # What explains what.
 EXPLAINS: dict[str, tuple[str, ...]] = {
-    "throttled": ("slow_rank", "slow_job"),
-    "held_back": ("slow_rank", "slow_job"),
-    "busy_host": ("slow_rank", "slow_job", "data_stall"),
-    "lossy_network": ("slow_communication", "slow_job", "slow_rank", "silent_node", "worker_exited"),
-    "slow_peer": ("slow_communication", "slow_job", "slow_rank"),
-    "slow_disk": ("data_stall", "slow_save", "slow_job", "slow_rank", "silent_rank"),
-    "failing_disk": ("data_stall", "slow_save", "worker_exited", "silent_rank"),
-    "disk_running_out": ("failing_disk", "worker_exited"),
+    "throttled": ("slow_rank", "slow_job", *_LATE),
+    "held_back": ("slow_rank", "slow_job", *_LATE),
+    "busy_host": ("slow_rank", "slow_job", "data_stall", *_LATE),
+    "lossy_network": ("slow_communication", "slow_job", "slow_rank", "silent_node", "worker_exited", *_LATE),
+    "slow_peer": ("slow_communication", "slow_job", "slow_rank", *_LATE),
+    "slow_disk": ("data_stall", "slow_save", "saves_skipped", "slow_job", "slow_rank", "silent_rank", *_LATE),
+    "failing_disk": ("data_stall", "slow_save", "saves_skipped", "worker_exited", "silent_rank"),
+    "disk_running_out": ("failing_disk", "saves_skipped", "worker_exited"),
     "memory_running_out": ("worker_exited", "slow_rank", "slow_job", "swapping"),
-    "swapping": ("slow_rank", "slow_job"),
-    "data_stall": ("silent_rank", "slow_job", "slow_rank"),
-    "slow_rank": ("slow_job", "slow_communication", "data_stall"),
-    "slow_communication": ("slow_job",),
-    "slow_save": ("slow_job",),
+    "swapping": ("slow_rank", "slow_job", *_LATE),
+    "data_stall": ("silent_rank", "slow_job", "slow_rank", *_LATE),
+    "slow_rank": ("slow_job", "slow_communication", "data_stall", *_LATE),
+    "slow_communication": ("slow_job", *_LATE),
+    "slow_save": ("slow_job", *_LATE),
+    "slow_job": _LATE,
+    "hopelessly_slow": ("over_time", "over_time_soon"),
+    "over_time": ("over_time_soon",),
     "poisoned_checkpoint": ("not_finite", "gradient_explosion", "loss_jump", "replicas_disagree"),
     "not_finite": ("gradient_explosion", "loss_jump", "replicas_disagree"),
     "gradient_explosion": ("loss_jump",),
@@ -36,6 +43,27 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "log_flood": ("disk_running_out", "slow_rank", "slow_job"),
     "gpu_fault": ("worker_exited", "silent_rank", "slow_rank", "not_finite", "replicas_disagree"),
 }
+# A number that did something new, and the stories it is a part of. It is a sign, never the cause.
+_NUMBERS: dict[str, tuple[str, ...]] = {
+    "loss": ("loss_jump", "gradient_explosion", "replicas_disagree"),
+    "gradient_norm": ("gradient_explosion", "gradient_vanishing", "loss_jump"),
+    "parameter_norm": ("gradient_explosion", "loss_jump", "replicas_disagree"),
+    "update_norm": ("gradient_explosion", "gradient_vanishing", "loss_jump"),
+    "validation_loss": ("gap", "loss_jump"),
+    "accuracy_ratio": ("gap", "loss_jump"),
+    "step_seconds": tuple(sorted(SLOW)),
+    "step_data_seconds": ("data_stall", "slow_job", *_LATE),
+    "step_communication_seconds": ("slow_communication", "slow_job", "slow_rank", *_LATE),
+    "samples_per_second": tuple(sorted(SLOW)),
+    "tokens_per_second": tuple(sorted(SLOW)),
+}
+# How an effect is called in the sentence that gives its cause.
+_SHORT = {
+    "slow_rank": "rank {rank} is slow", "slow_job": "the job is slow", "slow_communication": "ranks wait for each other",
+    "data_stall": "training waits for data", "slow_save": "saves are slow", "over_time": "the job is over its time",
+    "over_time_soon": "the job will be over its time", "hopelessly_slow": "the job is hopelessly slow",
+}  # fmt: skip
+_ENOUGH = 0.3  # Of what the effect adds to a step.
 WITHIN_S = 120.0  # A cause and what it does are seen within this time of each other: windows of a minute, and a look or two.
 
 
@@ -44,9 +72,29 @@ def belongs(finding: Finding, others: Sequence[Finding]) -> bool:
     return any(_same(finding, other) or _explains(finding, other) or _explains(other, finding) for other in others)
 
 
+def tells_of(finding: Finding, other: Finding) -> bool:
+    """Whether what is only worth knowing says something about `other`: its cause, or another sign of it."""
+    return _explains(finding, other) or (finding.kind == "unusual_value" and _explains(other, finding))
+
+
+def in_words(findings: Sequence[Finding]) -> str:
+    """The story in one sentence: what is so, and because of what."""
+    first = leading(findings)
+    reason = next((one for one in findings if one.severity is Severity.INFO and one.kind != first.kind and _explains(one, first)), None)
+    effect = next((one for one in findings if one.kind in _SHORT and one.kind != first.kind and _explains(first, one)), None)
+    cause, effect = (reason, first) if reason is not None and first.kind in _SHORT else (first, effect)
+    return f"{_SHORT[effect.kind].format(rank=', '.join(map(str, effect.ranks)))} because {cause.because}" if effect is not None else cause.because
+
+
 def leading(findings: Sequence[Finding]) -> Finding:
-    """The finding a story is named after: the first that none of the others explains."""
-    return next((one for one in findings if not any(_explains(other, one) for other in findings if other is not one)), findings[0])
+    """The finding a story is named after: the first that none of the others explains. What is only worth knowing gives a reason, not a name."""
+    loud = [one for one in findings if one.severity is not Severity.INFO] or findings
+    return next((one for one in loud if not any(_explains(other, one) and _weighs(other, one) for other in loud if other is not one)), loud[0])
+
+
+def _weighs(cause: Finding, effect: Finding) -> bool:
+    """A rank that takes 10 ms longer is not why a step takes 150 ms longer, although it belongs to the story."""
+    return not (cause.adds_s and effect.adds_s) or cause.adds_s >= _ENOUGH * effect.adds_s
 
 
 def _same(one: Finding, other: Finding) -> bool:
@@ -56,6 +104,10 @@ def _same(one: Finding, other: Finding) -> bool:
 
 
 def _explains(cause: Finding, effect: Finding) -> bool:
+    if effect.kind == "unusual_value":
+        return cause.kind in _NUMBERS.get(effect.of, ()) and abs(effect.since - cause.since) <= WITHIN_S
+    if cause.kind == "flapping":
+        return cause.of == f"{effect.kind} {effect.of}".strip() and (cause.node, cause.ranks) == (effect.node, effect.ranks)
     return effect.kind in EXPLAINS.get(cause.kind, ()) and _touch(cause, effect) and effect.since - cause.since >= -WITHIN_S
 
 

@@ -66,6 +66,33 @@ class CaptureStacks:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ChooseRanks:
+    """Say which ranks a profile should be of: those that are slow, these among them, with a healthy one beside them; or exactly these; or all."""
+
+    id: str
+    generation: int
+    node: str = CONTROL
+    because: str
+    ranks: tuple[int, ...] = ()
+    exactly: bool = False
+    all: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureProfile:
+    """Have these ranks of the generation on `node` profile their next steps. Nothing is stopped for it, and what does not come in time is lost."""
+
+    id: str
+    generation: int
+    node: str
+    because: str
+    ranks: tuple[int, ...]
+    steps: int
+    name: str  # Of the directory, among those of the job's profiles.
+    within_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StopGang:
     """End every process of the generation on `node`. Done when none is left."""
 
@@ -89,5 +116,5 @@ class EndJob:
     code: int
 
 
-Effect = StartStore | FindCheckpoint | StartGang | CaptureStacks | StopGang | EndJob
-EFFECTS: tuple[type[Effect], ...] = (StartStore, FindCheckpoint, StartGang, CaptureStacks, StopGang, EndJob)
+Effect = StartStore | FindCheckpoint | StartGang | CaptureStacks | ChooseRanks | CaptureProfile | StopGang | EndJob
+EFFECTS: tuple[type[Effect], ...] = (StartStore, FindCheckpoint, StartGang, CaptureStacks, ChooseRanks, CaptureProfile, StopGang, EndJob)

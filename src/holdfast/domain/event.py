@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from holdfast.domain.collective import Collective
 from holdfast.domain.exit import Exit
 from holdfast.domain.finding import Finding
 from holdfast.domain.job import JobSpec
+from holdfast.domain.profile import STEPS, RankProfile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +130,12 @@ class EffectDone:
     checkpoint_step: int = -1
     sources: dict[str, str] = field(default_factory=dict)  # Rank to the node that has its part in memory.
     stacks: dict[str, str] = field(default_factory=dict)  # CaptureStacks
+    collectives: dict[str, tuple[Collective, ...]] = field(default_factory=dict)  # The same, and CaptureProfile: rank to where it is in each process group,
+    communication: tuple[str, ...] = ()  # and what NCCL itself has to say.
+    slow: tuple[int, ...] = ()  # ChooseRanks: to be looked at,
+    beside: tuple[int, ...] = ()  # and to compare with.
+    profiles: tuple[RankProfile, ...] = ()  # CaptureProfile
+    missing: dict[str, str] = field(default_factory=dict)  # CaptureProfile: rank to why nothing came of it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +155,18 @@ class StopAsked:
     because: str
     code: int  # What `holdfast run` exits with: 130 after Ctrl-C, 143 after SIGTERM, 129 after a lost terminal.
     now: bool = False  # True: no grace.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileAsked:
+    """Somebody wants to know where the time goes."""
+
+    at: float
+    id: str = ""  # Of the wish: told twice, because control died before it answered, it is one wish.
+    because: str
+    ranks: tuple[int, ...] = ()  # Empty: the slow ones, with a healthy one beside them.
+    all: bool = False
+    steps: int = STEPS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +192,7 @@ Event = (
     | EffectDone
     | EffectFailed
     | StopAsked
+    | ProfileAsked
     | Ticked
 )
 EVENTS: tuple[type[Event], ...] = (
@@ -189,5 +210,6 @@ EVENTS: tuple[type[Event], ...] = (
     EffectDone,
     EffectFailed,
     StopAsked,
+    ProfileAsked,
     Ticked,
 )

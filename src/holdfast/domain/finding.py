@@ -28,6 +28,7 @@ class Finding:
     step: int = -1  # and its step.
     severity: Severity = Severity.CRITICAL
     of: str = ""  # The GPU, disk or interface of the node it is about, if it is about one.
+    adds_s: float = 0.0  # What it adds to a step, where that is known.
 
     @property
     def breaks(self) -> bool:

@@ -36,6 +36,7 @@ NORMS: Final = "_norms"
 PARAMETER_NORM: Final = "_parameter_norm"
 UPDATE_NORM: Final = "_update_norm"
 LEARNING_RATE: Final = "_learning_rate"
+EPOCH: Final = "_epoch"  # Epochs done, with the part of the one under way.
 BAD_SINCE: Final = "_bad_since"  # The step since which the loss is not finite; NaN while it is.
 DIGEST: Final = "_digest"  # The step times `DIGEST_VALUES`, plus the checksum: one number, so that the two can never be of different steps.
 DIGEST_VALUES: Final = 1 << 24

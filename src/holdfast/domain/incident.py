@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from holdfast.domain.collective import Collective
 from holdfast.domain.diagnosis import Diagnosis
 from holdfast.domain.exit import Exit
 from holdfast.domain.finding import Finding
@@ -59,6 +60,8 @@ class Incident:
     exits_judged: int = 0  # How many of `exits` and `findings` the diagnoses so far account for; the rest belongs to the next.
     findings_judged: int = 0
     stacks: dict[str, str] = field(default_factory=dict)  # Rank, as text, to what it was doing when it hung.
+    collectives: dict[str, tuple[Collective, ...]] = field(default_factory=dict)  # The same for where it was in each process group, where that is recorded.
+    communication: tuple[str, ...] = ()  # What NCCL had to say of it.
     story: tuple[Line, ...] = ()
     step_before: int = -1
     step_after: int = -1  # Where training went on; the difference is the work that had to be done again.

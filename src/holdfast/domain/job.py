@@ -36,6 +36,8 @@ class Policy:
     stop_grace_s: float = 30.0  # The same when a user or the platform asks a healthy gang to stop.
     kill_wait_s: float = 5.0  # How long a process may take to die of SIGKILL before its node is given up.
     stacks_wait_s: float = 5.0
+    profile_wait_s: float = 180.0  # For a profile of a few steps to be taken and written; then it is lost.
+    profile_every_s: float | None = 600.0  # By itself one is taken for what is slow, once for an incident and not more often than this; None: never.
     fetch_wait_s: float = 21600.0  # For finding a checkpoint where one may have to come from a remote store, whole.
     start_wait_s: float = 600.0  # For one start effect; a cold import of torch from a network disk takes minutes.
     unguarded_after_s: float = 30.0  # No beat for this long after the start: the script does not beat at all.
@@ -50,6 +52,35 @@ class SaveEvery:
 
     steps: int | None = None  # 0: only when asked, at a stop and at the end.
     seconds: float | None = None
+
+
+MET_LOOKS = 3  # So often in a row a target must be met before it is reached: not by one lucky batch.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A number the job is run for."""
+
+    metric: str  # As it is listed: `loss`, `validation_loss`, `accuracy_ratio`, `user_<name>`.
+    value: float
+    below: bool = True  # Good is at or below the value; False: at or above it.
+
+    def is_met_by(self, value: float) -> bool:
+        return value <= self.value if self.below else value >= self.value
+
+    def __str__(self) -> str:
+        return f"{self.metric} {'<=' if self.below else '>='} {self.value:g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How long the job may take, in time it is run. What is beyond them is found and explained; nothing is stopped for it unless that is asked for."""
+
+    job_s: float | None = None
+    epoch_s: float | None = None
+    target: Target | None = None
+    target_s: float | None = None
+    stop: bool = False  # Beyond a limit: save, stop, and be ready to be resumed.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +113,7 @@ class JobSpec:
     remote: str = ""  # Where checkpoints are kept a second time: an address without credentials, for this job alone.
     generations_before: int = 0  # What the remote store has is of generations up to this one: a new one must be newer, also where the journal is gone.
     save_every: SaveEvery | None = None  # None: as the script says, and as is best where it says nothing.
+    limits: Limits | None = None
     metrics: MetricsAt | None = None
     rules: tuple[str, ...] = ()  # Files of rules that add to those that come with Holdfast.
     alerts: str = ""  # The file that says who is told of incidents. Secrets are not in it, nor are they kept here.

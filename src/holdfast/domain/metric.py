@@ -69,6 +69,7 @@ METRICS: dict[str, Metric] = {
         *_gauges(
             Scope.RANK,
             ("step", "steps", "Optimizer steps finished since the job began."),
+            ("epoch", "", "Epochs done, with the part of the one that is under way."),
             ("step_seconds", "s", "Wall time of a step, over the last look."),
             ("step_data_seconds", "s", "Part of a step spent waiting for data."),
             ("step_compute_seconds", "s", "Part of a step spent in forward and backward, without waiting for other ranks."),
@@ -140,6 +141,7 @@ METRICS: dict[str, Metric] = {
             ("host_swap_used_bytes", "bytes", "Swap in use."),
             ("host_file_descriptors_ratio", "ratio", "Open files over the limit of the machine."),
             ("host_clock_offset_seconds", "s", "How far the wall clock has moved against the monotonic one since the last look."),
+            ("host_clock_difference_seconds", "s", "How far the wall clock is ahead of control's; control measures it."),
             ("probe_seconds", "s", "Time the slowest probe took."),
             ("agent_cpu_ratio", "ratio", "Cores the agent uses."),
             ("agent_memory_bytes", "bytes", "Resident memory of the agent."),

@@ -23,6 +23,7 @@ class NodeSpec:
     shared_memory: str  # The node's own memory. Dies with the node.
     logs: str  # Outlives the node.
     checkpoints: str  # Outlives the node.
+    profiles: str = ""  # Outlives the node.
     interpreter: str
     job: JobSpec
     hidden: tuple[str, ...] = ()  # Paths of other nodes on the same machine, put out of reach where that is permitted.

@@ -9,6 +9,7 @@ from holdfast.domain.event import IntervalChosen, StopAsked
 from holdfast.domain.goodput import Ledger
 from holdfast.domain.incident import Incident
 from holdfast.domain.job import JobPhase, JobSpec, Outcome
+from holdfast.domain.profile import Profile
 
 
 class NodeState(StrEnum):
@@ -100,6 +101,7 @@ class State:
     interval: IntervalChosen | None = None  # How often is saved, and why.
     distrusted: tuple[str, ...] = ()  # Checkpoints not to restore again.
     poisoned: tuple[str, ...] = ()  # Those of them that gave a loss that is not finite as soon as they were restored.
+    profiles: list[Profile] = field(default_factory=list)  # The newest ones; the last may be being taken.
     stop: StopAsked | None = None
     outcome: Outcome | None = None
     code: int = 0

@@ -43,6 +43,10 @@ class JobDirectory:
         return self.path / "checkpoints"
 
     @property
+    def profiles(self) -> Path:
+        return self.path / "profiles"
+
+    @property
     def samples(self) -> Path:
         return self.path / "samples.jsonl"
 

@@ -105,7 +105,7 @@ class LocalCluster:
             domain=f"domain-{number % self._spec.domains}" if self._spec.domains else node,
             control=str(directory.control_socket), state=str(directory.node_state(node)),
             scratch=str(directory.node_scratch(node)), shared_memory=str(directory.node_shared_memory(node)), logs=str(directory.logs),
-            checkpoints=str(directory.checkpoints), interpreter=self._interpreter, job=self._spec,
+            checkpoints=str(directory.checkpoints), profiles=str(directory.profiles), interpreter=self._interpreter, job=self._spec,
             hidden=tuple(str(path) for other in others for path in (directory.nodes / other, directory.node_shared_memory(other))),
             interface=INTERFACE if network else "", network_fd=network.fd(node) if network else NO_FD,
             metrics_port=self._spec.metrics.agents_port + number if self._spec.metrics and self._spec.metrics.agents_port else 0,

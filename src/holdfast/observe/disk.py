@@ -11,7 +11,8 @@ Costs       one call every 10 s, 2 µs.
 Sees        a file of 4 KiB: written, synced, dropped from the cache, read back, compared, removed.
 Says        disk_write_seconds; disk_errors_total, and the event `disk_error` with the errno whenever the way it fails changes.
 Is wrong    about reading: a kernel that keeps the page all the same (tmpfs has nowhere else to put it) answers from memory.
-Costs       one sync every 30 s. On a disk that is busy with a checkpoint it waits its turn: latency then says how busy it is.
+Costs       one sync every 30 s, and every 6 s while it takes over a second or fails: whether a disk is slow or was slow once is soon known. On a disk that is
+            busy with a checkpoint it waits its turn: latency then says how busy it is.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ from holdfast.domain.signal import Signal
 from holdfast.observe.probe import Seen
 
 _FILE_BYTES: Final = 4096
+_EVERY_S: Final = 30.0
+_SLOW_S: Final = 1.0
+_SLOW_EVERY_S: Final = 6.0
 
 
 class DiskSpace:
@@ -64,11 +68,11 @@ class DiskSpace:
 
 
 class DiskWrite:
-    every_s = 30.0
     timeout_s = 20.0
 
     def __init__(self, directory: Path, node: str = "", wall: Callable[[], float] = time.time) -> None:
         self.name = f"disk write {directory}"
+        self.every_s = _EVERY_S
         self.doing = ""
         self._directory = directory
         # A directory may be shared: by nodes, by agents of one machine.
@@ -82,6 +86,7 @@ class DiskWrite:
         began = time.perf_counter()
         code = self._try()
         took_s = time.perf_counter() - began
+        self.every_s = _SLOW_EVERY_S if code is not None or took_s > _SLOW_S else _EVERY_S
         found: list[Seen] = []
         if code is None:
             found.append(Signal("disk_write_seconds", took_s, of))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from holdfast.core import Core
 from holdfast.detect.poisoned import Look, Poisoned
-from holdfast.domain.effect import CONTROL, Effect, EndJob, FindCheckpoint
+from holdfast.domain.effect import CONTROL, ChooseRanks, Effect, EndJob, FindCheckpoint
 from holdfast.domain.event import (
     CheckpointSaved,
     EffectDone,
@@ -151,6 +151,8 @@ class VirtualControl:
         match effect:
             case FindCheckpoint():
                 world.clock.after(0.01, lambda: self._find_checkpoint(effect, life))
+            case ChooseRanks():
+                world.clock.after(0.01, lambda: self._choose_ranks(effect, life))
             case EndJob():
                 self.ended = True
             case _:
@@ -164,6 +166,13 @@ class VirtualControl:
             found = self.world.training.newest(effect.distrusted)
             name, step = (found.name, found.step) if found is not None else ("", -1)
             done = EffectDone(at=self.world.clock.now, effect=effect.id, generation=effect.generation, node=CONTROL, checkpoint=name, checkpoint_step=step)
+            self.accept(done)
+
+    def _choose_ranks(self, effect: ChooseRanks, life: int) -> None:
+        if self.is_up and self.life == life:
+            slow = effect.ranks or (0,)
+            beside = tuple(rank for rank in range(self.world.spec.world_size) if rank not in slow)[:1]
+            done = EffectDone(at=self.world.clock.now, effect=effect.id, generation=effect.generation, node=CONTROL, slow=slow, beside=beside)
             self.accept(done)
 
     def _arm(self) -> None:

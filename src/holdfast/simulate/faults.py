@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from holdfast.domain.event import StopAsked
+from holdfast.domain.event import FindingEnded, FindingMade, ProfileAsked, StopAsked
 from holdfast.domain.exit import Exit, ExitKind
+from holdfast.domain.finding import Finding
 from holdfast.simulate.control import Crashed
 
 if TYPE_CHECKING:
@@ -129,6 +130,21 @@ class Faults:
         elif not control.ended:
             self._did("stop is asked" + (", now" if now else ""))
             control.accept(StopAsked(at=self.world.clock.now, because="a person asked", code=130, now=now))
+
+    def rank_slow(self, rank: int, *, over: bool = False) -> None:
+        """Control's own look finds it, and later that it is over."""
+        control, now = self.world.control, self.world.clock.now
+        if control.is_up and not control.ended:
+            finding = Finding(kind="slow_rank", ranks=(rank,), since=now, because=f"rank {rank} is slow")
+            generation = control.core.state.generation
+            self.world.note("slow", rank, over)
+            ended = FindingEnded(at=now, generation=generation, key=finding.key, because="no longer so")
+            control.accept(ended if over else FindingMade(at=now, generation=generation, finding=finding))
+
+    def profile_asked(self) -> None:
+        control = self.world.control
+        if control.is_up and not control.ended:
+            control.accept(ProfileAsked(at=self.world.clock.now, because="a person asked"))
 
     def _did(self, what: str) -> None:
         self.done.append(what)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.domain.effect import CaptureStacks, Effect, StartGang, StartStore, StopGang
+from holdfast.domain.effect import CaptureProfile, CaptureStacks, Effect, StartGang, StartStore, StopGang
 from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, WorkerExited
 from holdfast.domain.exit import Exit, ExitKind
 from holdfast.domain.finding import Finding
@@ -213,10 +213,18 @@ class VirtualNode:
             case CaptureStacks():
                 stacks = {str(rank): "in allreduce" for rank, worker in self.workers.items() if worker.generation == effect.generation}
                 world.clock.after(world.dice.choice((0.1, 1.0, 1.0, 20.0)), lambda: answer({"stacks": stacks}))
+            case CaptureProfile():
+                world.clock.after(world.dice.choice((0.5, 5.0, 30.0, 400.0)), lambda: answer(self._profiled(effect)))
             case StopGang():
                 self._stop_gang(effect, answer)
             case _:
                 raise AssertionError(f"{effect} is not for an agent")
+
+    def _profiled(self, effect: CaptureProfile) -> dict[str, Any]:
+        here = [rank for rank in effect.ranks if rank in self.workers and self.workers[rank].generation == effect.generation]
+        parts = {"compute": 1.0, "communication": 0.1}
+        taken = [{"rank": rank, "generation": effect.generation, "first_step": 1, "steps": effect.steps, "step_s": 1.1, "parts": parts} for rank in here]
+        return {"profiles": taken, "missing": {str(rank): "it is gone" for rank in effect.ranks if rank not in here}}
 
     def _answer(self, agent: Agent, effect: Effect, row: dict[str, Any]) -> None:
         kind: type[EffectDone] | type[EffectFailed] = EffectFailed if "because" in row else EffectDone

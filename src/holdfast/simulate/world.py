@@ -5,7 +5,8 @@ Safety, all the time    every invariant of `core.check()`; no rank is started on
                         checkpoint, meet at the same store and save equally often; what is acknowledged is written down.
 At the end              the journal, read again, gives the state that was live; "finished" means that every rank of one generation ran to its end;
                         nothing runs but what cannot be killed. No good checkpoint was called poisoned; no gang whose first steps after a restore
-                        control saw to be NaN ran to its end; going back ended within its budget, or where nothing good was left.
+                        control saw to be NaN ran to its end; going back ended within its budget, or where nothing good was left. By themselves
+                        profiles were taken once for an incident and not more often than the policy says.
 Liveness                once nothing goes wrong any more, the job ends within bounded time, with an outcome that its faults allow.
 """
 
@@ -119,6 +120,8 @@ def run(
     """
     world = _make(seed, journal(), severity, lines)
     _poison(world, seed, poisoned if poisoned is not None or not severity else _POISONED[seed % len(_POISONED)])
+    if severity:
+        _slow_down(world, seed)
     world.faults.crash_before_write, world.faults.crash_after_write = crash_before_write, crash_after_write
     _live(world)
     _judge(world)
@@ -179,6 +182,16 @@ def _poison(world: World, seed: int, count: int | None) -> None:
         world.clock.after(at, lambda: world.faults.checkpoints_poisoned(count))
 
 
+def _slow_down(world: World, seed: int) -> None:
+    """Ranks that are slow for a while, and people who want to know why. With dice of its own, as above."""
+    dice, faults = random.Random(f"slow {seed}"), world.faults
+    for _ in range(dice.choice((0, 0, 1, 3))):
+        at, rank = dice.uniform(0.0, 120.0), dice.randrange(world.spec.world_size)
+        world.clock.after(at, lambda rank=rank: faults.rank_slow(rank))  # type: ignore[misc]
+        world.clock.after(at + dice.uniform(0.0, 60.0), lambda rank=rank: faults.rank_slow(rank, over=True))  # type: ignore[misc]
+        world.clock.after(dice.uniform(0.0, 120.0), faults.profile_asked)
+
+
 def _live(world: World) -> None:
     """Let it happen, until the job has ended or patience has."""
     clock, control, limit = world.clock, world.control, world.faults.until + PATIENCE_S
@@ -212,10 +225,20 @@ def _judge(world: World) -> None:
     if outcome is None or not allowed[outcome]:
         raise Broken(f"the job is {outcome} ({control.core.state.because}), which its faults do not explain: {done}")
     _judge_going_back(world)
+    _judge_profiles(control.core.state)
     for node in world.nodes.values():
         node.take_down()
         if node.workers.keys() - node.unkillable:
             raise Broken(f"{node.name} still runs ranks {sorted(node.workers)} after the end")
+
+
+def _judge_profiles(state: State) -> None:
+    taken = [one for one in state.profiles if one.incident]
+    if len({one.incident for one in taken}) < len(taken):
+        raise Broken("an incident was profiled by itself more than once")
+    assert state.spec is not None and state.spec.policy.profile_every_s is not None
+    if any(after.asked_at - before.asked_at < state.spec.policy.profile_every_s for before, after in itertools.pairwise(taken)):
+        raise Broken("profiles were taken by themselves more often than the policy allows")
 
 
 def _nothing_good_left(world: World) -> bool:

@@ -42,6 +42,11 @@ class Feed(Generic[Batch]):
         """0 for a loader without a length."""
         return -(-(self.length or 0) // self._accumulate)
 
+    @property
+    def epochs_done(self) -> float:
+        """With the part of the one under way, where the loader has a length."""
+        return self.epoch + (min(1.0, self.batches / self.length) if self.length else 0.0)
+
     def progress(self) -> dict[str, Any]:
         """What `resume` needs."""
         position = self._sampler.position if self._sampler else 0

@@ -25,7 +25,9 @@ from holdfast.errors import UserError
 from holdfast.trainer.beats import Beats, open_beats
 from holdfast.trainer.buckets import settle
 from holdfast.trainer.every import open_record
+from holdfast.trainer.flight import listen
 from holdfast.trainer.place import Place, place_here, process_group
+from holdfast.trainer.profiling import Profiling, open_request
 from holdfast.trainer.run import Run
 from holdfast.trainer.saves import SavePlan, Saves
 from holdfast.trainer.say import Say
@@ -66,6 +68,8 @@ def guard(*, save_every: int | None = None, checkpoints: str | PathLike[str] | N
     stop = Stop(place) if place.plugged else None
     if stop is not None:
         stop.install()
+    if place.flight is not None:
+        listen(place.flight)
     saved_step = restored.step if restored else -1
     plan = _plan(place, directory, beginning, _every(place, save_every), retention, restored) if directory and beginning else None
     record = _record(place, say) if plan and (save_every is None or place.save_asked) else None
@@ -73,7 +77,7 @@ def guard(*, save_every: int | None = None, checkpoints: str | PathLike[str] | N
     if plan is not None:
         beats.save_every = plan.every
         beats.flags |= FOLLOWS if record is not None else 0
-    return Run(beats=beats, saves=saves, stop=stop, say=say, pieces=pieces, restored=restored, world_size=place.world_size)
+    return Run(beats=beats, saves=saves, stop=stop, say=say, pieces=pieces, restored=restored, world_size=place.world_size, profiling=_profiling(place, say))
 
 
 def _every(place: Place, given: int | None) -> int:
@@ -90,6 +94,16 @@ def _record(place: Place, say: Say) -> memoryview | None:
         return open_record(place.interval)
     except (OSError, ValueError) as error:
         say.line(f"how often to save will not change: {place.interval} cannot be mapped: {error}")
+        return None
+
+
+def _profiling(place: Place, say: Say) -> Profiling | None:
+    if place.profile is None or place.profiles is None:
+        return None
+    try:
+        return Profiling(open_request(place.profile), place, say)
+    except (OSError, ValueError) as error:
+        say.line(f"this rank cannot be profiled: {place.profile} cannot be mapped: {error}")
         return None
 
 

@@ -26,6 +26,9 @@ class Place:
     checkpoints: Path | None = None
     snapshots: Path | None = None  # Where an agent looks for state to make durable.
     interval: Path | None = None  # Where an agent says how often to save.
+    profile: Path | None = None  # Where it asks for a profile,
+    profiles: Path | None = None  # and where that is to lie.
+    flight: Path | None = None  # The pipe at which it asks for torch's flight recorder, where that is on.
     save_every: int | None = None  # What control has chosen for this generation, in steps; None: nothing yet.
     save_asked: bool = False  # Whatever the script says.
     restore: str | None = None  # Empty: start fresh. None: nobody chose, take the newest complete one.
@@ -50,6 +53,7 @@ def process_group() -> Any:
 
 def _from_environment(environment: Mapping[str, str]) -> Place:
     beats, checkpoints, snapshots, interval = (environment.get(f"HOLDFAST_{name}") for name in ("BEATS", "CHECKPOINTS", "SNAPSHOTS", "INTERVAL"))
+    profile, profiles, flight = (environment.get(f"HOLDFAST_{name}") for name in ("PROFILE", "PROFILES", "FLIGHT"))
     return Place(
         rank=_whole(environment, "RANK", 0),
         world_size=_whole(environment, "WORLD_SIZE", 1),
@@ -61,6 +65,9 @@ def _from_environment(environment: Mapping[str, str]) -> Place:
         checkpoints=Path(checkpoints) if checkpoints else None,
         snapshots=Path(snapshots) if snapshots else None,
         interval=Path(interval) if interval else None,
+        profile=Path(profile) if profile else None,
+        profiles=Path(profiles) if profiles else None,
+        flight=Path(flight) if flight else None,
         save_every=_whole(environment, "HOLDFAST_SAVE_EVERY", 0) if environment.get("HOLDFAST_SAVE_EVERY") else None,
         save_asked=environment.get("HOLDFAST_SAVE_ASKED") == "1",
         restore=environment.get("HOLDFAST_RESTORE"),

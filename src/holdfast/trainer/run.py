@@ -15,12 +15,13 @@ from typing import Any, TypeVar, overload
 from holdfast.checkpoint.randomness import apply_randomness
 from holdfast.checkpoint.read import Restored
 from holdfast.domain.beat import RESTORED, STOPPING
-from holdfast.domain.gauges import SKIPPED
+from holdfast.domain.gauges import EPOCH, SKIPPED
 from holdfast.trainer import own_numbers
 from holdfast.trainer.beats import Beats
 from holdfast.trainer.drift import Drift
 from holdfast.trainer.feed import Feed
 from holdfast.trainer.numbers import Numbers
+from holdfast.trainer.profiling import Profiling
 from holdfast.trainer.saves import Saves
 from holdfast.trainer.say import Say
 from holdfast.trainer.split import Split
@@ -34,12 +35,13 @@ class Run:
     """One process's part in a training run; made by `holdfast.guard`."""
 
     def __init__(
-        self, *, beats: Beats, saves: Saves, stop: Stop | None, say: Say, pieces: Mapping[str, Any], restored: Restored | None, world_size: int
+        self, *, beats: Beats, saves: Saves, stop: Stop | None, say: Say, pieces: Mapping[str, Any], restored: Restored | None, world_size: int,
+        profiling: Profiling | None = None,
     ) -> None:  # fmt: skip
         self.step = restored.step if restored else 0
         self.boundary = False
         self._beats, self._saves, self._stop, self._say, self._pieces = beats, saves, stop, say, pieces
-        self._restored, self._world_size = restored, world_size
+        self._restored, self._world_size, self._profiling = restored, world_size, profiling
         self._prepared = False
         self._numbers = Numbers()
         self._split, self._drift = Split(beats.gauges), Drift(pieces, self._numbers, world_size)
@@ -151,6 +153,8 @@ class Run:
                 self._leave_early()
         except Exception as error:  # Our own mistake or a lost store: the loop goes on without the rest.
             self._say.once("step", f"beats or the graceful stop failed and are left out: {error!r}")
+        if self._profiling is not None and self._profiling.wanted():
+            self._profile(self._profiling)
         if not self._prepared:
             self._prepare()
         if self._saves.due(self.step):
@@ -162,6 +166,12 @@ class Run:
             self._saves.prepare(self.step)
         except Exception as error:  # The first save will say what is wrong.
             self._say.once("prepare", f"no memory could be prepared for snapshots: {error!r}")
+
+    def _profile(self, profiling: Profiling) -> None:
+        """To start and to end a profiler may take long, and is no hang; what is between is as any step."""
+        totals = {**self._split.totals(), "data": self._beats.data_wait_s if self._feed is not None else 0.0, "save": self._beats.save_s}
+        with contextlib.nullcontext() if profiling.recording else self.phase("profile"):
+            profiling.go_on(self.step, totals)
 
     def _tell(self) -> None:
         beats, numbers = self._beats, self._numbers
@@ -194,6 +204,8 @@ class Run:
         self._drift.finish(self.step)
         self._training.finish(self.step, self._numbers.arrived)
         gauges.set(SKIPPED, self._saves.skipped)
+        if self._feed is not None:
+            gauges.set(EPOCH, self._feed.epochs_done)
         for name, value in self._numbers.arrived.items():
             if name not in ("loss", "grad_norm") and not gauges.set(name, value):
                 self._say.once("gauges", f"there are more numbers than can be watched: {name!r} and those after it are left out")
@@ -205,12 +217,16 @@ class Run:
     def _leave_early(self) -> None:
         if self._saves.wanted_at_end(self.step):
             self._save_now(last=True)
+        if self._profiling is not None:
+            self._profiling.close()
         self._say.line(f"asked to stop: leaving after step {self.step}, {self._saves.describe()}.")
         raise SystemExit(EXIT_STOPPED)
 
     def _leave_loop(self) -> None:
         if self._saves.wanted_at_end(self.step):
             self._save_now(last=True)
+        if self._profiling is not None:
+            self._profiling.close()
         self._beats.enter("finish")
 
     def _save_now(self, *, last: bool = False) -> None:

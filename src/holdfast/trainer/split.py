@@ -73,6 +73,10 @@ class Split:
         put(SAVE, save_s)
         put(STEPS, self._steps)  # Last: whoever reads between them sees a step whose parts are a little too long, and never the other way.
 
+    def totals(self) -> dict[str, float]:
+        """Seconds since the process began: of all steps, and of the parts that are measured here."""
+        return {"step": self._step_s, "communication": self._communication.total_s, "optimizer": self._optimizer.total_s}
+
     def restart(self) -> None:
         """The first step of a process is not like the others: it compiles, it meets the other ranks."""
         self._since, self._paused_s = perf_counter(), 0.0
@@ -109,15 +113,15 @@ class _Part:
 
     def __init__(self, gauges: GaugeTable, name: str) -> None:
         self._gauges, self._name = gauges, name
-        self._total_s = 0.0
+        self.total_s = 0.0
         self._began: float | None = None
         self._open: Any = None
         self._on_the_way: deque[tuple[Any, Any]] = deque()
         self._free: list[tuple[Any, Any]] = []
 
     def add(self, seconds: float) -> None:
-        self._total_s += seconds
-        self._gauges.set(self._name, self._total_s)
+        self.total_s += seconds
+        self._gauges.set(self._name, self.total_s)
 
     def begin(self) -> None:
         cuda = _cuda()

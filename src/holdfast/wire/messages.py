@@ -101,6 +101,7 @@ class Signals(Message, frozen=True, kw_only=True):
     values: tuple[float | None, ...]
     columns: tuple[tuple[str, str], ...] | None = None
     findings: tuple[Finding, ...] = ()  # What is wrong with the measuring itself, as long as it is.
+    wall_s: float = 0.0  # The node's wall clock when it said this.
 
 
 class Output(Message, frozen=True, kw_only=True):
@@ -199,6 +200,31 @@ class StopJob(Message, frozen=True, kw_only=True):
     now: bool = False
 
 
+class AskProfile(Message, frozen=True, kw_only=True):
+    """A viewer asks for a profile. Answered with `Asked`, or `Refused` with the reason; asked again under the same id, it is the same profile."""
+
+    id: str
+    ranks: tuple[int, ...] = ()  # Empty: the slow ones, with a healthy one beside them.
+    all: bool = False
+    steps: int
+
+
+class Asked(Message, frozen=True, kw_only=True):
+    """It is being taken, under this number."""
+
+    number: int
+
+
+class ProfileView(Message, frozen=True, kw_only=True):
+    """The newest profile, while it is taken and after."""
+
+    number: int
+    slow: tuple[int, ...]
+    beside: tuple[int, ...]
+    waits_for: tuple[int, ...]  # The ranks nothing has come from yet.
+    ended: bool
+
+
 class NodeView(Message, frozen=True, kw_only=True):
     name: str
     state: str
@@ -254,9 +280,10 @@ class View(Message, frozen=True, kw_only=True):
     nodes: tuple[NodeView, ...] = ()
     ranks: tuple[Reading, ...] = ()
     incidents: tuple[IncidentView, ...] = ()
+    profile: ProfileView | None = None
 
 
 AnyMessage = (
     Hello | Told | Ack | Do | Readings | Signals | Output | Follow | Leave | Watch | StopJob | View | Whole | Hold | Interval | Fetch | Sending | Part | Refused
-    | Figures
+    | Figures | AskProfile | Asked
 )  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from holdfast.detect.rules.rule import Rule
-from holdfast.diagnose.together import leading
+from holdfast.diagnose.together import in_words, leading
 from holdfast.domain.alert import Alert, AlertStatus, rank_of
 from holdfast.domain.finding import Finding, Severity
 from holdfast.domain.incident import Incident, IncidentPhase
@@ -56,7 +56,7 @@ def _alert(incident: Incident, seen: Seen, job: str, instance: str, rules: Mappi
     fires = incident.is_open or given_up
     severity = Severity.CRITICAL if given_up else max((finding.severity for finding in incident.findings), key=rank_of)
     diagnosis = incident.diagnoses[-1] if incident.diagnoses else None
-    summary = diagnosis.because if diagnosis is not None else first.because
+    summary = diagnosis.because if diagnosis is not None else in_words(incident.findings)
     if given_up:
         summary = f"the job ended on it ({seen.outcome}): {seen.because}"
     return Alert(

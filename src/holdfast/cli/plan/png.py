@@ -1,0 +1,65 @@
+"""The plots of `holdfast plan` as one picture: the interval, where the time goes, what the goodput hangs on, spares. matplotlib is used if it is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from holdfast.domain.goodput import Bucket
+from holdfast.errors import HoldfastError
+from holdfast.simulate.reliability.forecast import Forecast, interval_curve
+
+_POINTS = 200
+
+
+def draw(found: Forecast, path: Path) -> None:
+    # Without pyplot, which would choose a window system.
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(13, 9), layout="constrained")
+    FigureCanvasAgg(figure)
+    fleet = found.fleet
+    figure.suptitle(f"{fleet.gpus:,} GPUs on {fleet.nodes:,} nodes: goodput {100 * found.goodput.value:.2f} %, a model and not a measurement")
+    (first, second), (third, fourth) = figure.subplots(2, 2)
+    _interval(first, found)
+    _parts(second, found)
+    _sensitivity(third, found)
+    _spares(fourth, found)
+    try:
+        figure.savefig(path, format="png", dpi=120)
+    except OSError as error:
+        raise HoldfastError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _interval(axes: Any, found: Forecast) -> None:
+    points = interval_curve(found, _POINTS)
+    axes.semilogx([interval_s for interval_s, _ in points], [100 * share for _, share in points])
+    axes.axvline(found.running.interval_s, linestyle="--", color="gray", label=f"used: {found.running.interval_s:.3g} s")
+    for one in found.rules:
+        axes.axvline(one.interval_s, linestyle=":", linewidth=1, label=f"{one.rule}: {one.interval_s:.3g} s")
+    axes.legend()
+    axes.set(title="How often to save", xlabel="seconds from save to save", ylabel="goodput, %")
+
+
+def _parts(axes: Any, found: Forecast) -> None:
+    lost = sorted(((share, str(bucket)) for bucket, share in found.parts.items() if bucket is not Bucket.PRODUCTIVE and share > 0.0))
+    axes.barh([name for _, name in lost], [100 * share for share, _ in lost], color="tab:orange")
+    axes.set(title="Where the rest of the time goes", xlabel="% of the time")
+
+
+def _sensitivity(axes: Any, found: Forecast) -> None:
+    rows = list(reversed(found.sensitivity))
+    base = 100 * found.goodput.value
+    names = [one.name for one in rows]
+    axes.barh(names, [100 * one.doubled - base for one in rows], left=base, color="tab:red", label="doubled")
+    axes.barh(names, [100 * one.halved - base for one in rows], left=base, color="tab:green", label="halved")
+    axes.axvline(base, color="gray")
+    axes.legend()
+    axes.set(title="What the goodput hangs on", xlabel="goodput, %")
+
+
+def _spares(axes: Any, found: Forecast) -> None:
+    axes.semilogy([number for number, _ in found.spares_table], [max(chance, 1e-12) for _, chance in found.spares_table], marker="o")
+    axes.axvline(found.spares, linestyle="--", color="gray")
+    axes.set(title="Spares", xlabel="nodes kept ready", ylabel="chance that a failure finds none")

@@ -1,0 +1,178 @@
+"""`holdfast plan`: what it answers, from given and from measured rates; and one sentence for each input that cannot be."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import histories
+import pytest
+from typer.testing import CliRunner
+
+from holdfast.cli import app
+from holdfast.cli.job import new_job
+from holdfast.control.journal import Journal
+from holdfast.core import Core
+from holdfast.errors import UserError
+
+LLAMA3 = ("--gpus", "16384", "--failures", "419", "--over", "54d")
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["plan", *arguments], env={"COLUMNS": "130"}, catch_exceptions=True)
+
+
+def answered(*arguments: str) -> dict[str, Any]:
+    result = run(*arguments, "--json")
+    assert result.exit_code == 0, result.output
+    record = json.loads(result.stdout)
+    assert isinstance(record, dict)
+    return record
+
+
+def refused(*arguments: str) -> str:
+    result = run(*arguments)
+    assert isinstance(result.exception, UserError), result.output
+    text = str(result.exception)
+    assert "\n" not in text
+    return text
+
+
+def kept(root: Path, story: histories.History) -> str:
+    """A job on disk whose journal holds this history."""
+    journal, core = Journal(new_job(root, "measured").journal), Core()
+    for entry in story.entries:
+        journal.append(entry.event, core.step(entry.event), core.state)
+    journal.close()
+    return "measured"
+
+
+def test_llama_3_at_its_published_rate() -> None:
+    record = answered(*LLAMA3, "--lives", "50")
+    assert 1 / record["per_s"]["value"] == pytest.approx(11135, rel=1e-3)
+    assert record["goodput"]["low"] < record["goodput"]["value"] < record["goodput"]["high"]
+    assert record["running"]["interval_s"] == 30.0
+    assert sum(record["parts"].values()) == pytest.approx(1.0)
+    assert record["simulated"]["mean"] == pytest.approx(record["goodput"]["value"], rel=0.01)
+    assert record["nodes"] == 2048
+    assert record == answered(*LLAMA3, "--lives", "50"), "the same question has the same answer"
+
+
+def test_a_published_rate_is_what_is_taken_when_none_is_given() -> None:
+    record = answered("--gpus", "16384", "--lives", "0")
+    assert record["per_s"]["value"] == pytest.approx(419 / (54 * 86400))
+    assert record["simulated"] is None
+    assert answered("--gpus", "16384", "--lives", "0", "--like", "rsc1")["per_s"]["value"] == pytest.approx(2048 * 6.5 / 1000 / 86400)
+
+
+def test_a_rate_per_node_grows_with_the_job() -> None:
+    small, large = (answered("--gpus", gpus, "--node-mtbf", "100d", "--lives", "0")["per_s"]["value"] for gpus in ("8", "80"))
+    assert small == pytest.approx(1 / (100 * 86400))
+    assert large == pytest.approx(10 * small)
+
+
+def test_every_figure_that_went_in_says_where_it_is_from() -> None:
+    figures = {figure["name"]: figure for figure in answered(*LLAMA3, "--save-cost", "2s", "--state-gb", "7290", "--lives", "0")["figures"]}
+    assert figures["save cost"] == {"name": "save cost", "value": "2.0 s", "source": "given"}
+    assert "0.445 GB a GPU" in figures["restore"]["source"]
+    assert all(figure["source"] for figure in figures.values())
+
+
+def test_people_get_tables_and_plots() -> None:
+    result = run(*LLAMA3, "--replicas", "128", "--parameters", "405B", "--tokens", "15.6T", "--within", "70d", "--growth", "2", "--years", "2", "--lives", "20")
+    assert result.exit_code == 0, result.output
+    for heading in ("What went in", "Failures", "How often to save", "Where the time goes", "What the goodput hangs on", "Spares", "Copies", "Capacity"):
+        assert heading in result.output
+    assert "16,384 GPUs on 2,048 nodes" in result.output
+    assert "shrink or wait" in result.output
+    assert "simulated" in result.output
+
+
+def test_capacity_grows_with_the_workload_and_the_failures_with_it() -> None:
+    rows = answered(*LLAMA3, "--parameters", "405B", "--tokens", "15.6T", "--within", "70d", "--growth", "2", "--years", "3", "--lives", "0")["capacity"]
+    assert [row["year"] for row in rows] == [0, 1, 2, 3]
+    gpus, shares = [row["gpus"] for row in rows], [row["goodput"] for row in rows]
+    assert all(later > 2 * earlier for earlier, later in pairwise(gpus)), "more than doubled, because more of it fails"
+    assert shares == sorted(shares, reverse=True)
+
+
+def test_rates_and_times_are_taken_from_a_job(tmp_path: Path) -> None:
+    story = histories.stormy()
+    name = kept(tmp_path, story)
+    record = answered("--job", name, "--state", str(tmp_path), "--lives", "0")
+    incidents = [incident for incident in story.state.incidents if incident.step_before >= 0]
+    assert record["fleet"]["seen"]["failures"] == len(incidents) == 5
+    assert record["fleet"]["gpus"] == 4
+    assert record["fleet"]["times"]["save_s"] == 0.04
+    assert record["per_s"]["low"] < record["per_s"]["value"] < record["per_s"]["high"]
+    sources = {figure["name"]: figure["source"] for figure in record["figures"]}
+    assert sources["restart"] == sources["detect"] == "measured in measured"
+    assert answered("--job", str(tmp_path / "jobs" / name), "--lives", "0")["per_s"] == record["per_s"], "its directory will do, too"
+
+
+def test_a_job_in_which_nothing_failed_is_not_one_that_never_fails(tmp_path: Path) -> None:
+    story = histories.calm()
+    record = answered("--job", kept(tmp_path, story), "--state", str(tmp_path), "--lives", "0")
+    assert record["per_s"]["value"] == pytest.approx(2.996 / story.state.ledger.wall_s, rel=1e-3)
+    assert "none seen" in record["figures"][0]["source"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "--gpus 16384"),
+        (("--gpus", "8", "--mtbf", "soon"), "a time such as"),
+        (("--gpus", "8", "--mtbf", "0s"), "above 0"),
+        (("--gpus", "8", "--mtbf", "1h", "--like", "llama3"), "given twice"),
+        (("--gpus", "8", "--failures", "3"), "belong together"),
+        (("--gpus", "8", "--failures", "-1", "--over", "3d"), "a count"),
+        (("--gpus", "8", "--failures", "nan", "--over", "3d"), "a count"),
+        (("--gpus", "1000000", "--failures", "1000000", "--over", "1d", "--watched-gpus", "8"), "no time to train"),
+        (("--gpus", "8", "--like", "bloom"), "llama3, rsc1, rsc2"),
+        (("--gpus", "8", "--hangs", "0.9", "--nans", "0.9"), "more than all"),
+        (("--gpus", "8", "--hangs", "1.5"), "between 0 and 1"),
+        (("--gpus", "8", "--detected", "-0.1"), "between 0 and 1"),
+        (("--gpus", "8", "--stock-out", "0"), "a chance"),
+        (("--gpus", "8", "--step", "0s"), "above 0"),
+        (("--gpus", "8", "--state-gb", "-1"), "--state-gb"),
+        (("--gpus", "8", "--parameters", "7B"), "--tokens and --within"),
+        (("--gpus", "8", "--parameters", "many", "--tokens", "1T", "--within", "3d"), "405B"),
+        (("--gpus", "8", "--parameters", "7B", "--tokens", "1T", "--within", "3d", "--tflops", "0"), "above 0"),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence(arguments: tuple[str, ...], said: str) -> None:
+    assert said in refused(*arguments)
+
+
+def test_an_unknown_job_is_refused(tmp_path: Path) -> None:
+    assert "no job" in refused("--job", "nosuch", "--state", str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--gpus", "8", "--mtbf", "1s"), ("--gpus", "8", "--mtbf", "5000d"), ("--gpus", "1", "--save-cost", "0s"), ("--gpus", "8", "--spares", "0"),
+        ("--gpus", "10000000", "--like", "rsc1"), ("--gpus", "16384", "--interval", "30d", "--mtbf", "1m"), ("--gpus", "8", "--copies", "1"),
+        ("--gpus", "8", "--detect", "0s", "--replace", "0s", "--fetch", "0s", "--behind", "0s", "--restart", "0s", "--restore", "0s"),
+        ("--gpus", "8", "--failures", "0", "--over", "30d"), ("--gpus", "8", "--parameters", "1e20", "--tokens", "1e15", "--within", "1d"),
+    ],
+)  # fmt: skip
+def test_extremes_have_an_answer(arguments: tuple[str, ...]) -> None:
+    assert run(*arguments, "--lives", "0").exit_code == 0
+    assert 0.0 <= answered(*arguments, "--lives", "3")["goodput"]["value"] <= 1.0
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is not None, reason="matplotlib is installed")
+def test_without_matplotlib_a_picture_is_refused_with_the_way_to_get_it(tmp_path: Path) -> None:
+    assert "pip install 'holdfast[plots]'" in refused(*LLAMA3, "--png", str(tmp_path / "plan.png"))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed: pip install 'holdfast[plots]'")
+def test_with_matplotlib_a_picture_is_drawn(tmp_path: Path) -> None:
+    path = tmp_path / "plan.png"
+    assert run(*LLAMA3, "--lives", "0", "--png", str(path)).exit_code == 0
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert "no directory" in refused(*LLAMA3, "--png", str(tmp_path / "nowhere" / "plan.png"))
