@@ -58,6 +58,19 @@ def test_a_new_generation_is_told_again_what_is_still_so() -> None:
     assert [(event.generation, event.finding.kind) for event in events if isinstance(event, FindingMade)] == [(2, "not_finite")]
 
 
+def test_a_loss_that_had_jumped_is_not_told_again_when_the_gang_goes_back_to_before_that() -> None:
+    watching = Watching(())
+
+    def told(generation: int, seconds: range, loss: float) -> list[str]:
+        looks = (look(watching, running(generation), second, rows(second, loss=dict.fromkeys(range(4), loss * (1 + second % 3 / 100)))) for second in seconds)
+        return [kind for events in looks for kind in kinds(events)]
+
+    for second in range(1, 121):
+        told(1, range(second, second + 1), 3.0 * 0.98**second + 0.3)
+    assert told(1, range(121, 150), 3.0) == ["loss_jump"]
+    assert told(2, range(150, 200), 0.56) == []
+
+
 def test_while_the_gang_is_not_up_nothing_is_told() -> None:
     watching, state = Watching(()), running()
     state.phase = JobPhase.STOPPING

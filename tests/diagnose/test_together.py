@@ -42,6 +42,12 @@ def test_a_cause_on_another_node_explains_nothing_here() -> None:
     assert not belongs(found("slow_rank", node="b", ranks=(2,)), [found("throttled", node="a")])
 
 
+def test_a_slow_disk_on_one_node_is_why_saves_are_skipped_on_another() -> None:
+    skipped, disk = found("saves_skipped", node="a", ranks=(0,)), found("slow_disk", node="b", since=101.0)
+    assert belongs(skipped, [disk])
+    assert leading([skipped, disk]) is disk
+
+
 def test_what_is_about_the_whole_job_touches_every_node() -> None:
     assert belongs(found("slow_job"), [found("slow_disk", node="a")])
 

@@ -43,6 +43,7 @@ from holdfast.wire.messages import Signals
 
 LOOK_EVERY_S = 1.0
 _GROWTH_LOOKS = 45
+_SETTLED_LOOKS = 10  # Of a new generation, before what was said of the loss of the one before is said again: it may have gone back to before that.
 
 
 class Detector(Protocol):
@@ -64,6 +65,7 @@ class _Generation:
     steps: Row = field(default_factory=lambda: np.empty(0))  # As they were at the last look: where nobody moved there is nothing new to judge.
     memory: Row = field(init=False)  # Of each rank at the last looks, in a ring.
     looks: int = 0
+    moved: int = 0  # Looks at which steps had been done.
 
     def __post_init__(self) -> None:
         self.slow_rank = SlowRank(ranks=self.ranks)
@@ -141,6 +143,7 @@ class Watching:
         moved = self._look_at_ranks(self._generation, rows, nodes, now)
         target = spec.limits.target if spec.limits is not None else None
         if moved:
+            self._generation.moved += 1
             self._look_at_training(rows, target, progress, now)
         self._pacing.look(state, rows, moved=moved, progress=progress, target=_number(rows, target), now=now)
         self._look_at_what_is_left(self._generation, rows, nodes, now)
@@ -149,8 +152,8 @@ class Watching:
     def _found(self, nodes: list[str], now: float) -> dict[str, Finding]:
         """All that is so now, of which what is worth telling is returned."""
         assert self._generation is not None
-        job_wide = (self._loss, self._gradient, self._plateau, self._gap, self._pacing, self._running_out, self._numbers)
-        detectors: tuple[Detector, ...] = (*self._generation.detectors, *job_wide)
+        training = (self._loss, self._gradient, self._plateau, self._gap) if self._generation.moved >= _SETTLED_LOOKS else ()
+        detectors: tuple[Detector, ...] = (*self._generation.detectors, *training, self._pacing, self._running_out, self._numbers)
         found = [*self._heard.findings(), *self._by_rule.values(), *(finding for detector in detectors for finding in detector.standing)]
         self._throttled.look([finding for finding in found if finding.kind in SLOW], self.rings, nodes, now)
         by_key = {finding.key: finding for finding in self._throttled.standing}

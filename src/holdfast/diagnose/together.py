@@ -64,6 +64,7 @@ _SHORT = {
     "over_time_soon": "the job will be over its time", "hopelessly_slow": "the job is hopelessly slow",
 }  # fmt: skip
 _ENOUGH = 0.3  # Of what the effect adds to a step.
+_OF_ALL = ("saves_skipped", "slow_save")  # A save is one of all ranks: what holds up one of them is felt by the others.
 WITHIN_S = 120.0  # A cause and what it does are seen within this time of each other: windows of a minute, and a look or two.
 
 
@@ -108,7 +109,8 @@ def _explains(cause: Finding, effect: Finding) -> bool:
         return cause.kind in _NUMBERS.get(effect.of, ()) and abs(effect.since - cause.since) <= WITHIN_S
     if cause.kind == "flapping":
         return cause.of == f"{effect.kind} {effect.of}".strip() and (cause.node, cause.ranks) == (effect.node, effect.ranks)
-    return effect.kind in EXPLAINS.get(cause.kind, ()) and _touch(cause, effect) and effect.since - cause.since >= -WITHIN_S
+    touches = effect.kind in _OF_ALL or _touch(cause, effect)
+    return effect.kind in EXPLAINS.get(cause.kind, ()) and touches and effect.since - cause.since >= -WITHIN_S
 
 
 def _touch(one: Finding, other: Finding) -> bool:
