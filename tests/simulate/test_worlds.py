@@ -1,4 +1,4 @@
-"""The core in made-up worlds. A failure line names its seed: `python -m holdfast.simulate --start SEED --seeds 1 --story` shows all of it."""
+"""The core in made-up worlds. A failure line names its seed: `holdfast simulate --start SEED --seeds 1 --story` shows all of it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.cli.simulate import run_survey
 from holdfast.control.journal import Journal
 from holdfast.core import Core
 from holdfast.detect.poisoned import Poisoned
 from holdfast.domain.job import Outcome
-from holdfast.simulate.__main__ import main
 from holdfast.simulate.world import Broken, run
 
 
@@ -107,16 +107,16 @@ def test_a_broken_promise_is_an_assertion_that_names_it() -> None:
 
 
 def test_the_command_says_how_it_went_and_how_fast(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--seeds", "5", "--start", "7", "--json"]) == 0
+    assert run_survey(5, 7, story=False, as_json=True) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["seeds"], said["failed"], sum(said["outcomes"].values())) == (5, {}, 5)
-    assert main(["--seeds", "2", "--story"]) == 0
+    assert run_survey(2, 0, story=True, as_json=False) == 0
     assert "JobSubmitted" in capsys.readouterr().out
 
 
 def test_the_command_names_the_seeds_that_failed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Core, "_stop_on", lambda *_, **__: None)
-    assert main(["--seeds", "30"]) == 1
+    assert run_survey(30, 0, story=False, as_json=False) == 1
     assert "failed seeds: " in capsys.readouterr().out
 
 

@@ -371,6 +371,32 @@ def detect(
 app.command()(plan)
 
 
+@app.command()
+def simulate(
+    trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Replay the jobs of this CSV file, gzipped or not.", show_default="made-up faults")] = None,
+    nodes: Annotated[int, typer.Option(min=1, help="Nodes of the cluster.")] = 160,
+    gpus_per_node: Annotated[int, typer.Option("--gpus-per-node", min=1, help="GPUs of each.")] = 8,
+    policy: Annotated[list[str] | None, typer.Option(help="Who decides; may be given often.", show_default="holdfast")] = None,
+    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds.", show_default="1 with a trace, else 1000")] = None,
+    start: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    days: Annotated[str, typer.Option(metavar="A:B", help="Only jobs that were submitted on these days.", show_default="all")] = "",
+    clip: Annotated[str, typer.Option(metavar="TIME", help="No job runs longer: 7d.", show_default="as they are")] = "",
+    restart_s: Annotated[float, typer.Option(min=0.0, help="What a restart after an eviction costs.")] = 300.0,
+    story: Annotated[bool, typer.Option("--story", help="Without a trace: print all that happens.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Replay a trace of jobs under a policy; or, without one, run the core through made-up faults, from seeds."""
+    from holdfast.cli.simulate import Asked, run_replay, run_survey
+
+    if trace is None:
+        raise typer.Exit(run_survey(seeds or 1000, start, story=story, as_json=as_json))
+    asked = Asked(
+        trace=trace, nodes=nodes, gpus_per_node=gpus_per_node, policies=tuple(policy or ["holdfast"]), seeds=seeds or 1, start=start, days=days, clip=clip,
+        restart_s=restart_s,
+    )  # fmt: skip
+    raise typer.Exit(run_replay(asked, as_json=as_json))
+
+
 class _Checkpoint(TyperGroup):
     """Loaded when it is asked for: its commands and what they need take longer to import than most others take to run."""
 

@@ -1,28 +1,13 @@
-"""`python -m holdfast.simulate`: many worlds, one after the other, and which of them broke."""
+"""Many made-up worlds, one after the other, and which of them broke: `holdfast simulate --seeds N`."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 import traceback
 from collections import Counter
 from collections.abc import Sequence
 
 from holdfast.simulate.world import run
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the worlds that were asked for; 0 when each kept its promises."""
-    parser = argparse.ArgumentParser(prog="holdfast simulate", description="Run the core through made-up faults, from seeds.")
-    parser.add_argument("--seeds", type=int, default=1000, help="how many worlds (default: %(default)s)")
-    parser.add_argument("--start", type=int, default=0, help="the first seed (default: %(default)s)")
-    parser.add_argument("--story", action="store_true", help="print all that happens")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-    asked = parser.parse_args(arguments)
-    summary = survey(range(asked.start, asked.start + asked.seeds), story=asked.story)
-    print(json.dumps(summary) if asked.json else _text(summary))
-    return 1 if summary["failed"] else 0
 
 
 def survey(seeds: Sequence[int], *, story: bool = False) -> dict[str, object]:
@@ -47,7 +32,7 @@ def survey(seeds: Sequence[int], *, story: bool = False) -> dict[str, object]:
     }  # fmt: skip
 
 
-def _text(summary: dict[str, object]) -> str:
+def survey_text(summary: dict[str, object]) -> str:
     said = [
         f"{summary['seeds']} seeds in {summary['wall_s']} s: {summary['events']} events, {summary['events_per_s']} events/s, "
         f"{summary['virtual_hours_per_s']} virtual hours a second, {summary['seeds_per_minute']} seeds a minute",
@@ -58,7 +43,3 @@ def _text(summary: dict[str, object]) -> str:
     said += [f"seed {seed} failed: {because}" for seed, because in failed.items()]
     said.append(f"failed seeds: {', '.join(failed)}" if failed else "no seed failed")
     return "\n".join(said)
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())

@@ -1,0 +1,180 @@
+"""What must always be true of a cluster (the invariants I1 to I12 of docs/scheduling.md), from books of its own: it trusts no count that the scheduler keeps.
+
+`Auditor` follows every decision at the cost of what changed; `sweep` compares everything and is for tests. Each failure is a sentence that begins with its
+number. I5 (shares converge) is a figure over windows, kept here too. I10 (same trace, same decisions) is a hash over a replay; I8 and I12 are tests.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+from holdfast.schedule.cluster import Cluster
+from holdfast.schedule.cycle import Decisions
+from holdfast.schedule.place import Health
+from holdfast.schedule.policy import DAY_S
+
+
+@dataclass(slots=True)
+class Auditor:
+    """Looks at one cluster, decision by decision."""
+
+    cluster: Cluster
+    failures: list[str] = field(default_factory=list)
+    _on: dict[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    _started: dict[str, float] = field(default_factory=dict)
+    _evicted: dict[str, deque[float]] = field(default_factory=dict)
+    _free: list[int] = field(default_factory=list)
+    _held: dict[int, str] = field(default_factory=dict)  # After the decision before.
+
+    def __post_init__(self) -> None:
+        self._free = [node.gpus for node in self.cluster.fleet.nodes]
+
+    def ended(self, id: str) -> None:
+        self._give(id)
+
+    def decided(self, decisions: Decisions, now: float) -> None:
+        """Evictions first, then starts: as they are performed."""
+        cluster, policy = self.cluster, self.cluster.policy
+        served = {start.job for start in decisions.starts}
+        emergency = {start.job for start in decisions.starts if start.job in cluster.jobs and cluster.jobs[start.job].priority.crosses}
+        for resize in decisions.resizes:
+            self._resized(resize.job, resize.extras)
+        for eviction in decisions.evictions:
+            id = eviction.job
+            if eviction.for_job not in served:
+                self._fail(f"I6: {id} was evicted for {eviction.for_job}, which did not start")
+            if now < self._started.get(id, now) + policy.minimum_run_s and eviction.for_job not in emergency:
+                self._fail(f"I7: {id} was evicted {now - self._started.get(id, now):.0f} s after its start, and {policy.minimum_run_s:.0f} s are guaranteed")
+            times = self._evicted.setdefault(id, deque())
+            while times and now >= times[0] + DAY_S:
+                times.popleft()
+            times.append(now)
+            if len(times) > policy.evictions_a_day and eviction.for_job not in emergency:
+                self._fail(f"I7: {id} was evicted {len(times)} times within a day, and {policy.evictions_a_day} are allowed")
+            self._give(id)
+        for start in decisions.starts:
+            self._start(start.job, start.placement, start.gpus, now)
+        self._held = {node: kept.job for kept in decisions.reservations for node in kept.nodes}
+        self._idle()
+        self._limits()
+
+    def sweep(self) -> None:
+        """Everything against everything; for small clusters."""
+        cluster, fleet = self.cluster, self.cluster.fleet
+        if fleet.free != self._free:
+            self._fail(f"I2: the fleet counts {fleet.free} GPUs free by node, and {self._free} are")
+        for node, there in enumerate(fleet.on):
+            loose = sum(gpus for job, gpus in there.items() if job.loose)
+            if loose != fleet.loose[node]:
+                self._fail(f"I2: {loose} GPUs of {fleet.nodes[node].name} are loose, and {fleet.loose[node]} are counted")
+        for account in range(len(cluster.tree.accounts)):
+            runs = sum(job.gpus_now for job in cluster.running if account in job.line)
+            if runs != cluster.gpus[account]:
+                self._fail(f"I2: {cluster.tree.name(account)} runs {runs} GPUs, and {cluster.gpus[account]} are counted")
+        for job in cluster.running:
+            if sum(gpus for _, gpus in job.placement) != job.gpus:
+                self._fail(f"I1: {job} runs on {job.placement}")
+        self._ceilings()
+
+    def _start(self, id: str, placement: tuple[tuple[int, int], ...], gpus: int, now: float) -> None:
+        cluster = self.cluster
+        if id in self._on:
+            self._fail(f"I2: {id} was started twice")
+        if sum(count for _, count in placement) != gpus or gpus < cluster.jobs[id].request.gpus:
+            self._fail(f"I1: {id} was started with {placement}, and asked for {cluster.jobs[id].request.gpus} GPUs")
+        for node, count in placement:
+            self._free[node] -= count
+            if self._free[node] < 0:
+                self._fail(f"I2: {cluster.fleet.nodes[node].name} has {self._free[node]} GPUs free after {id} was started")
+            if cluster.fleet.health[node] is Health.OUT:
+                self._fail(f"I2: {id} was started on {cluster.fleet.nodes[node].name}, which is out")
+            holder = cluster.fleet.holder[node]
+            if holder is not None and self._held.get(node) == holder.request.id != id and cluster.jobs[id].firm and not cluster.jobs[id].priority.crosses:
+                self._fail(f"I4: {id} is firm on {cluster.fleet.nodes[node].name}, which was and is held for {holder.request.id}")
+        self._on[id] = placement
+        self._started[id] = now
+
+    def _resized(self, id: str, extras: tuple[tuple[int, int], ...]) -> None:
+        self._give(f"extras of {id}")
+        for node, count in extras:
+            self._free[node] -= count
+        if extras:
+            self._on[f"extras of {id}"] = extras
+
+    def _give(self, id: str) -> None:
+        for key in (id, f"extras of {id}"):
+            for node, count in self._on.pop(key, ()):
+                self._free[node] += count
+
+    def _idle(self) -> None:
+        """I11: who fits on what is free and open does not wait, unless a limit is in its way."""
+        cluster, fleet = self.cluster, self.cluster.fleet
+        if cluster.tree.limited or fleet.free_gpus == 0:
+            return
+        smallest = min((size for lane in cluster.waiting.lanes for size in cluster.waiting.wanted(lane)), default=0)
+        if smallest and fleet.fits(smallest):
+            self._fail(f"I11: a job of {smallest} GPUs waits while an open node has room for it")
+
+    def _limits(self) -> None:
+        cluster = self.cluster
+        if cluster.tree.limited:
+            for account, limit in enumerate(cluster.tree.limits):
+                if limit is not None and cluster.gpus[account] > limit:
+                    self._fail(f"I2: {cluster.tree.name(account)} runs {cluster.gpus[account]} GPUs and is limited to {limit}")
+
+    def _ceilings(self) -> None:
+        cluster, capacity = self.cluster, self.cluster.fleet.capacity_gpus
+        for kind in cluster.policy.classes.values():
+            for account in range(1, len(cluster.tree.accounts)):
+                runs = sum(job.gpus for job in cluster.running if account in job.line and job.priority is kind)
+                part = kind.group_ceiling if cluster.tree.children[account] else kind.user_ceiling
+                if runs > part * capacity + 1e-9:
+                    self._fail(f"I9: {cluster.tree.name(account)} runs {runs} GPUs in class {kind.name}, above {part * capacity:.0f}")
+
+    def _fail(self, said: str) -> None:
+        if len(self.failures) < 1000:
+            self.failures.append(said)
+
+
+@dataclass(slots=True)
+class ShareWatch:
+    """I5: how far the use of each sibling was from its weight's part, in parts of the cluster, over half-lives in which somebody of each waited."""
+
+    cluster: Cluster
+    parents: tuple[int, ...]
+    worst: float = 0.0
+    windows: int = 0
+    _used: dict[int, float] = field(default_factory=dict)  # GPU-seconds by account, while all its siblings have had somebody waiting,
+    _marks: dict[int, deque[tuple[float, dict[int, float]]]] = field(default_factory=dict)  # and what they were when, by parent.
+    _gpus: dict[int, dict[int, int]] = field(default_factory=dict)  # What children of such parents have run since the last look.
+    _at: float = 0.0
+
+    def look(self, now: float) -> None:
+        """After everything that happened at `now`."""
+        cluster, passed = self.cluster, now - self._at
+        for gpus in self._gpus.values():
+            for child, count in gpus.items():
+                self._used[child] = self._used.get(child, 0.0) + count * passed
+        self._gpus, self._at = {}, now
+        for parent in self.parents:
+            children = cluster.tree.children[parent]
+            if len(children) > 1 and all(cluster.waits(child) for child in children):
+                self._judge(parent, children, now)
+                self._gpus[parent] = {child: cluster.gpus[child] for child in children}
+            else:
+                self._marks.pop(parent, None)
+
+    def _judge(self, parent: int, children: list[int], now: float) -> None:
+        marks = self._marks.setdefault(parent, deque())
+        half_life_s = self.cluster.policy.half_life_s
+        if not marks or now - marks[-1][0] >= half_life_s / 7:
+            marks.append((now, {child: self._used.get(child, 0.0) for child in children}))
+        if now - marks[0][0] < half_life_s:
+            return
+        began, before = marks.popleft()
+        used = {child: self._used.get(child, 0.0) - before.get(child, 0.0) for child in children}
+        weights = self.cluster.tree.weights
+        by_weight, there = sum(used.values()) / sum(weights[child] for child in children), self.cluster.fleet.capacity_gpus * (now - began)
+        self.worst = max(self.worst, max(abs(used[child] - by_weight * weights[child]) / there for child in children))
+        self.windows += 1

@@ -1,0 +1,279 @@
+"""One cycle: who starts where, who is evicted for whom, who holds which nodes. Everything that it decides is already so in the cluster when it returns.
+
+    1  administrators' work, whoever must go for it
+    2  groups below their guaranteed quota, from those who borrow it
+    3  trials, by share, up to their part of the cluster while somebody is due; loose jobs go for them
+    4  those that are due, by age or share; loose jobs go for them; the first that do not fit get nodes reserved
+    5  everybody else, by share, on what is free: nothing that fits stays idle unless it is held
+    6  elastic jobs grow into what nobody can use
+
+A job that starts in 1 or 4 is firm. One that starts in 3 or 5 is loose after its trial or minimum run: it may be evicted by 1 to 4, and not by 5. So a victim
+cannot come back in the place of the one it went for: it is tried already, and only waiting makes it due.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from holdfast.schedule.cluster import Cluster
+from holdfast.schedule.elastic import grow, shrunk_for
+from holdfast.schedule.job import Job, Lane, Placement
+from holdfast.schedule.preempt import Moves, find_moves
+from holdfast.schedule.reserve import backfill_place, may_reserve, reserve_for
+
+_STEPPED_OVER = 8
+_FIRM = (Lane.ADMIN, Lane.DUE, Lane.WHOLE)  # Who starts from these is not evicted for ordinary work.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    job: str
+    placement: Placement
+    gpus: int
+    firm: bool
+    because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    job: str
+    for_job: str  # Whose start it serves.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resize:
+    job: str
+    gpus: int  # It has from now on.
+    extras: Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reserved:
+    job: str
+    nodes: tuple[int, ...]
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decisions:
+    """What to do: resizes that make room, evictions, starts, growth. Why a job waits is asked of `explain.why`, for the one that is asked about."""
+
+    starts: tuple[Start, ...] = ()
+    evictions: tuple[Eviction, ...] = ()
+    resizes: tuple[Resize, ...] = ()
+    reservations: tuple[Reserved, ...] = ()
+
+
+def decide(cluster: Cluster, now: float) -> Decisions:
+    """The cycle. Costs nothing for who waits and cannot start."""
+    cluster.tick(now)
+    return _Cycle(cluster).run()
+
+
+class _Cycle:
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.now = cluster, cluster.now
+        self.starts: list[Start] = []
+        self.evictions: list[Eviction] = []
+        self.resizes: list[Resize] = []
+
+    def run(self) -> Decisions:
+        cluster = self.cluster
+        self._administrators()
+        if cluster.tree.quota_accounts:
+            self._guaranteed()
+        self._trials()
+        self._due()
+        self._fill()
+        if cluster.elastic:
+            self.resizes += [Resize(job=job.request.id, gpus=job.gpus_now, extras=extras) for job, extras in grow(cluster, self.now)]
+        kept = tuple(Reserved(job=job.request.id, nodes=one.nodes, at=one.at) for job, one in cluster.reservations.items())
+        return Decisions(starts=tuple(self.starts), evictions=tuple(self.evictions), resizes=tuple(self.resizes), reservations=kept)
+
+    def _administrators(self) -> None:
+        waiting, tried, why = self.cluster.waiting, set[int](), "administrators' work comes first"
+        while (job := waiting.next(Lane.ADMIN, [size for size in waiting.sizes(Lane.ADMIN) if size not in tried])) is not None:
+            if not (self._start_free(job, why, firm=True) or self._start_evicting(job, why, anybody=True)):
+                tried |= {size for size in waiting.sizes(Lane.ADMIN) if size >= job.gpus}
+
+    def _guaranteed(self) -> None:
+        """The quota of a group is for the group: it is given back by whoever borrowed it, after their minimum run."""
+        cluster = self.cluster
+        for account in cluster.tree.quota_accounts:
+            for lane in (Lane.DUE, Lane.WHOLE, Lane.TRIAL, Lane.REST):
+                while True:
+                    room = cluster.tree.quotas[account] - cluster.gpus[account]
+                    sizes = [size for size in cluster.waiting.sizes(lane, account) if size <= room]
+                    job = cluster.waiting.next(lane, sizes, account) if sizes else None
+                    if job is None or self._demoted(job):
+                        if job is None:
+                            break
+                        continue
+                    why = f"{cluster.tree.name(account)} is below its quota"
+                    if not (self._start_free(job, why) or self._start_evicting(job, why, from_borrowers=True)):
+                        break
+
+    def _trials(self) -> None:
+        cluster = self.cluster
+        waiting, fleet, why = cluster.waiting, cluster.fleet, "it is tried first: most jobs end soon"
+        cap = cluster.policy.trial_share * fleet.capacity_gpus
+        stuck = fleet.gpus_max + 1
+        while waiting.sizes(Lane.TRIAL) and (cluster.trial_gpus < cap or not (cluster.reservations or waiting.sizes(Lane.DUE) or waiting.sizes(Lane.WHOLE))):
+            sizes = [size for size in waiting.sizes(Lane.TRIAL) if size < stuck and (cluster.elastic or fleet.fits(size) or fleet.could_fit(size))]
+            job = waiting.next(Lane.TRIAL, sizes) if sizes else None
+            if job is None:
+                return
+            if self._demoted(job):
+                continue
+            if not (self._start_free(job, why) or self._start_evicting(job, why)):
+                stuck = job.gpus
+
+    def _due(self) -> None:
+        """Those that are due, in order: who has nodes reserved, then the queue, up to one that gets neither a place nor a reservation: nobody passes it."""
+        cluster = self.cluster
+        for reserved, kept in list(cluster.reservations.items()):
+            old = self.now - kept.made_at >= cluster.policy.reservation_kept_s
+            if not self._start_due(reserved) and old and not self._start_moving(reserved):
+                reserve_for(cluster, reserved, self.now)
+        for lane in (Lane.DUE, Lane.WHOLE):
+            while (job := cluster.waiting.next(lane, cluster.waiting.sizes(lane))) is not None:
+                if self._demoted(job) or self._start_due(job):
+                    continue
+                if not (may_reserve(cluster, job) and (self._start_moving(job) or reserve_for(cluster, job, self.now))):
+                    return
+
+    def _start_due(self, job: Job) -> bool:
+        """A small one may rather take the place of a loose job beside other firm ones than stand on a free node and spoil it for a gang."""
+        why = "its turn has come"
+        if job.gpus < self.cluster.fleet.gpus_max:
+            return self._start_evicting(job, why) or self._start_free(job, why, firm=True)
+        return self._start_free(job, why, firm=True) or self._start_evicting(job, why)
+
+    def _start_moving(self, job: Job) -> bool:
+        """Whole nodes for a gang by moving small firm jobs closer together: they are due, so they start again beside others in this very cycle."""
+        cluster, fleet = self.cluster, self.cluster.fleet
+        if job.gpus < fleet.gpus_max:
+            return False
+
+        def may(victim: Job) -> bool:
+            return victim.loose or (victim.firm and victim.gpus < fleet.gpus_max and victim.request.preemptible and cluster.has_run_enough(victim))
+
+        moves = find_moves(fleet, job.gpus, may, cluster.eviction_cost, loose_only=False, held_for=job)
+        if moves is None:
+            return False
+        moved, used = sum(victim.gpus for victim in moves.victims if victim.firm), {node for node, _ in moves.placement}
+        if moved:
+            beside = (node for node, there in enumerate(fleet.on) if node not in used and any(one.firm and one.gpus < fleet.gpus_max for one in there))
+            if moved > sum(fleet.free[node] + fleet.loose[node] for node in beside if fleet.is_open(node)):
+                return False
+        self._commit(job, moves, "its turn has come")
+        return True
+
+    def _fill(self) -> None:
+        """What is free on open nodes, to whoever fits; then what is held for others, to whoever will be gone in time."""
+        cluster = self.cluster
+        waiting, fleet, why = cluster.waiting, cluster.fleet, "nobody before it can use these GPUs now"
+        for lane in (Lane.DUE, Lane.WHOLE, Lane.TRIAL, Lane.REST):
+            while (job := self._first(lane, [size for size in waiting.sizes(lane) if fleet.fits(size)])) is not None:
+                self._start_free(job, why)
+        for lane in (Lane.TRIAL, Lane.REST):
+            stuck = fleet.gpus_max + 1
+            while fleet.held and (job := self._first(lane, [size for size in waiting.sizes(lane) if size < stuck and size <= fleet.free_gpus])) is not None:
+                place = backfill_place(cluster, job, self.now)
+                if place is None:
+                    stuck = job.gpus
+                else:
+                    self._start(job, place, why)
+        if fleet.suspects:
+            self._fill_suspects()
+
+    def _fill_suspects(self) -> None:
+        """Suspect nodes, with small preemptible work; the first of the others in each lane are stepped over, a few at a time."""
+        cluster, why = self.cluster, "it is small enough for a node that is in doubt"
+        for lane in (Lane.TRIAL, Lane.REST):
+            aside: list[Job] = []
+            small = [size for size in cluster.waiting.sizes(lane) if size <= cluster.policy.small_gpus]
+            while len(aside) < _STEPPED_OVER and (job := self._first(lane, small)) is not None:
+                place = cluster.fleet.find_among(job.gpus, cluster.fleet.suspects)
+                if place is None:
+                    break
+                if job.request.preemptible:
+                    self._start(job, place, why)
+                else:
+                    aside.append(job)
+                    cluster.waiting.remove(job)
+            for job in aside:
+                cluster.step_back(job)
+
+    def _first(self, lane: Lane, sizes: Collection[int]) -> Job | None:
+        job = self.cluster.waiting.next(lane, sizes) if sizes else None
+        return self._first(lane, sizes) if job is not None and self._demoted(job) else job
+
+    def _demoted(self, job: Job) -> bool:
+        """Whether a job was above the ceiling of its class and now stands in a lower one."""
+        because = self.cluster.above_ceiling(job)
+        if not because:
+            return False
+        lower = [one for one in self.cluster.policy.classes.values() if one.rank < job.priority.rank and one.user_ceiling >= job.priority.user_ceiling]
+        if not lower:
+            return False
+        self.cluster.demote(job, max(lower, key=lambda one: one.rank), because)
+        return True
+
+    # Simulate, then commit.
+
+    def _start_free(self, job: Job, why: str, *, firm: bool = False) -> bool:
+        place = self.cluster.fleet.find(job.gpus)
+        if place is None:
+            return False
+        self._start(job, place, why, firm=firm)
+        return True
+
+    def _start_evicting(self, job: Job, why: str, *, anybody: bool = False, from_borrowers: bool = False) -> bool:
+        cluster, fleet = self.cluster, self.cluster.fleet
+        if cluster.elastic and (shrunk := shrunk_for(cluster, job.gpus)) is not None:
+            place, kept = shrunk
+            for other, extras in kept.items():
+                cluster.resize(other, extras, self.now)
+                self.resizes.append(Resize(job=other.request.id, gpus=other.gpus_now, extras=extras))
+            self._start(job, place, why, firm=job.lane in _FIRM)
+            return True
+
+        def may(victim: Job) -> bool:
+            if anybody:
+                return not victim.priority.crosses
+            if victim.loose:
+                return not cluster.tree.quota_accounts or not cluster.spares(victim, job)
+            if not cluster.has_run_enough(victim) or not victim.request.preemptible or victim.priority.crosses:
+                return False
+            if from_borrowers:
+                return not cluster.spares(victim, job) and not cluster.below_quota_now(victim)
+            return victim.priority.rank < job.priority.rank and victim.line[1] == job.line[1]
+
+        beyond_loose = anybody or from_borrowers or self._outranks(job)
+        reserved = job in cluster.reservations
+        if not (beyond_loose or fleet.could_fit(job.gpus) or (reserved and fleet.could_fit_with(job.gpus, cluster.reservations[job].nodes))):
+            return False
+        spoiled = cluster.policy.spoiled_s if job.lane is Lane.DUE else 0.0
+        own = job if reserved else None
+        moves = find_moves(fleet, job.gpus, may, cluster.eviction_cost, loose_only=not beyond_loose, held_for=own, anywhere=anybody, spoiled=spoiled)
+        if moves is None:
+            return False
+        self._commit(job, moves, why)
+        return True
+
+    def _commit(self, job: Job, moves: Moves, why: str) -> None:
+        for victim in moves.victims:
+            self.cluster.evict(victim, self.now)
+            self.evictions.append(Eviction(job=victim.request.id, for_job=job.request.id))
+        self._start(job, moves.placement, why, firm=job.lane in _FIRM)
+
+    def _outranks(self, job: Job) -> bool:
+        """Whether somebody of its group runs in a lower class."""
+        cluster, group = self.cluster, job.line[1]
+        return any(one.rank < job.priority.rank and cluster.class_gpus(one.name, group) for one in cluster.policy.classes.values())
+
+    def _start(self, job: Job, place: Placement, why: str, *, firm: bool = False) -> None:
+        self.cluster.start(job, place, self.now, firm=firm)
+        self.starts.append(Start(job=job.request.id, placement=place, gpus=job.gpus, firm=job.firm, because=why))

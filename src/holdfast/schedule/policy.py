@@ -1,0 +1,57 @@
+"""The rules a site may change, with one default for all traces. See docs/scheduling.md for what each does to waits and evictions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from holdfast.errors import UserError
+
+HOUR_S, DAY_S = 3600.0, 86400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityClass:
+    """A kind of urgency and its price. Classes order jobs inside a group; one that `crosses` goes before other groups, and only administrators grant it."""
+
+    name: str
+    rank: int
+    factor: float = 1.0  # A second of it costs so many seconds of share.
+    user_ceiling: float = 1.0  # At most this part of the cluster at once; a job above it is demoted, with a reason.
+    group_ceiling: float = 1.0
+    crosses: bool = False
+    estimate_s: float = 12 * HOUR_S  # How long a job of this class runs, when nothing better is known.
+
+
+LOW = PriorityClass(name="low", rank=-1, factor=0.5)
+MEDIUM = PriorityClass(name="medium", rank=0)
+HIGH = PriorityClass(name="high", rank=1, factor=2.0, user_ceiling=0.1, group_ceiling=0.25)
+ADMIN = PriorityClass(name="admin", rank=2, crosses=True)
+CLASSES = {one.name: one for one in (LOW, MEDIUM, HIGH, ADMIN)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    half_life_s: float = 7 * DAY_S
+    entry_s: float = HOUR_S
+    trial_s: float = 2 * HOUR_S  # A job that fits on part of a node is tried this long before it has to wait its turn: most end within it.
+    trial_share: float = 0.2  # Of the cluster, while somebody is due.
+    patience_s: float = 24 * HOUR_S  # After waiting so long in all, a job is due.
+    minimum_run_s: float = HOUR_S / 2
+    evictions_a_day: int = 4
+    restart_s: float = 300.0
+    evicted_before_s: float = 600.0  # Added to the cost of a victim for each time it was evicted.
+    reserved_share: float = 0.02  # Of the nodes, at most, for those that are due and do not fit.
+    spoiled_s: float = 900.0  # What it costs to put a firm job on a GPU that would else be part of a whole node.
+    reservation_kept_s: float = HOUR_S  # Then it is looked for anew.
+    release_s: float = 600.0  # A gang whose members do not find each other in this time gives its place back.
+    back_off_s: float = 60.0  # Doubled with each failed start.
+    resize_every_s: float = HOUR_S / 2
+    estimate_quantile: float = 0.8
+    small_gpus: int = 1  # The most that a suspect node is trusted with, and only preemptible.
+    classes: dict[str, PriorityClass] = field(default_factory=lambda: dict(CLASSES))
+
+    def __post_init__(self) -> None:
+        for name in ("half_life_s", "trial_s", "patience_s", "minimum_run_s", "restart_s", "entry_s"):
+            value = getattr(self, name)
+            if not 0 <= value < float("inf") or (name == "half_life_s" and value == 0):
+                raise UserError(f"{name} is {value:g}; expected seconds{', above 0' if name == 'half_life_s' else ', 0 or more'}")

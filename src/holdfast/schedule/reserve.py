@@ -1,0 +1,66 @@
+"""Reservations: named nodes for a job that is due and does not fit, and who may stand there meanwhile.
+
+The nodes are those that will be ready soonest, as far as estimates tell; loose jobs do not count, for they can go. Nobody who cannot be evicted starts there. A
+preemptible job may, without an estimate, when the reserved one is not expected before the minimum run; another may when its estimate ends in time.
+A reservation is kept a while, so that it does not wander, and then looked for anew.
+"""
+
+from __future__ import annotations
+
+import math
+
+from holdfast.schedule.cluster import Cluster
+from holdfast.schedule.job import Job, Placement
+from holdfast.schedule.place import Health
+
+_LOOKED_AT = 256
+
+
+def may_reserve(cluster: Cluster, job: Job) -> bool:
+    """Whether so many more nodes may be held; the first who is due may always."""
+    fleet = cluster.fleet
+    return not fleet.held or len(fleet.held) + -(-job.gpus // fleet.gpus_max) <= cluster.policy.reserved_share * len(fleet.total)
+
+
+def reserve_for(cluster: Cluster, job: Job, now: float) -> bool:
+    """Name nodes for a job, in the place of those it had. False when there are none to name."""
+    fleet, wanted = cluster.fleet, job.gpus
+    many, first = len(fleet.total), job.number * _LOOKED_AT  # Of a large fleet each job looks at another part: the cost stays the same.
+    looked_at = range(many) if many <= _LOOKED_AT else ((first + step) % many for step in range(_LOOKED_AT))
+    open_nodes = (node for node in looked_at if fleet.is_open(node) or fleet.holder[node] is job)
+    ready = sorted((ready_at(cluster, node, min(wanted, fleet.total[node]), now), fleet.free[node], node) for node in open_nodes)
+    nodes, at, left = [], now, wanted
+    for when, _, node in ready:
+        if wanted <= fleet.gpus_max and fleet.total[node] < wanted:
+            continue
+        nodes.append(node)
+        at, left = max(at, when), left - fleet.total[node]
+        if left <= 0:
+            break
+    if left > 0 or not math.isfinite(at):
+        return False
+    cluster.reserve(job, tuple(nodes), at, now)
+    return True
+
+
+def ready_at(cluster: Cluster, node: int, gpus: int, now: float) -> float:
+    """When so many GPUs of a node can be had without evicting anybody who is firm."""
+    fleet = cluster.fleet
+    free = fleet.free[node] + fleet.loose[node] + sum(fleet.extras_on[node].values())
+    if free >= gpus:
+        return now
+    for at, gone in sorted((min(cluster.estimates.end_at(job, now), job.loose_at), there) for job, there in fleet.on[node].items() if not job.loose):
+        free += gone
+        if free >= gpus:
+            return at
+    return math.inf
+
+
+def backfill_place(cluster: Cluster, job: Job, now: float) -> Placement | None:
+    """A place for this job on nodes that are held for another, where it will not be in the way."""
+    fleet, reservations = cluster.fleet, cluster.reservations
+    if job.gpus > fleet.gpus_max:
+        return None
+    runs_s = cluster.policy.minimum_run_s if job.request.preemptible else cluster.estimates.whole_s(job)
+    held = ((node, fleet.holder[node]) for node in fleet.held if fleet.health[node] is Health.GOOD)
+    return fleet.find_among(job.gpus, (node for node, holder in held if holder is not None and reservations[holder].at >= now + runs_s))

@@ -1,0 +1,126 @@
+"""Who shares with whom: groups in groups, users as leaves, to any depth. Each has a weight, and may have a guaranteed quota, a limit, or no right to borrow.
+
+A tree is checked when it is made, so that nothing after it meets a cycle or a weight of zero. Users that nobody declared join their group when they first
+submit, with weight 1. Inside the room an account is a number, for it is looked at on every start; its name is for people.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from holdfast.errors import UserError
+
+ROOT = 0
+
+
+class TreeRefused(UserError):
+    """Groups or users that cannot share as they were given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A group or a user. `parent` is the path of its group, `()` at the top."""
+
+    name: str
+    parent: tuple[str, ...] = ()
+    weight: float = 1.0
+    quota_gpus: int = 0  # Guaranteed: taken back from those who borrow it.
+    limit_gpus: int | None = None
+    may_borrow: bool = True  # Without it, the quota is the limit.
+
+    @property
+    def path(self) -> tuple[str, ...]:
+        return (*self.parent, self.name)
+
+
+class Tree:
+    """The accounts, by number: `parents[0]` is the root's, which has none."""
+
+    def __init__(self, accounts: Iterable[Account] = (), *, capacity_gpus: int) -> None:
+        self.capacity_gpus = capacity_gpus
+        self.accounts: list[Account] = [Account(name="all")]
+        self.parents: list[int] = [-1]
+        self.children: list[list[int]] = [[]]
+        self.limits: list[int | None] = [None]
+        self.quotas: list[int] = [0]
+        self.weights: list[float] = [1.0]
+        self.quota_accounts: list[int] = []
+        self.limited = False  # Whether any account has a limit.
+        self.lines: list[tuple[int, ...]] = [(ROOT,)]  # From the root down to the account, both included.
+        self._numbers: dict[tuple[str, ...], int] = {(): ROOT}
+        given = {account.path: account for account in accounts}
+        for path in sorted(given, key=len):
+            if path[:-1] and path[:-1] not in given:
+                raise TreeRefused(f"account {'/'.join(path)} belongs to {'/'.join(path[:-1])}, which is not declared; declare it, or correct the name")
+            self._join(given[path])
+        self._check_quotas()
+
+    def number(self, path: Sequence[str]) -> int:
+        """The account of this path; those on the way to it that are new join with weight 1."""
+        found = self._numbers.get(tuple(path))
+        if found is not None:
+            return found
+        if not path or any(not part for part in path):
+            raise TreeRefused(f"{'/'.join(path)!r} names no account; expected a group and a user, each with a name")
+        if len(path) > 1:
+            self.number(path[:-1])
+        return self._join(Account(name=path[-1], parent=tuple(path[:-1])))
+
+    def name(self, number: int) -> str:
+        return "/".join(self.accounts[number].path) if number else "all"
+
+    def _join(self, account: Account) -> int:
+        _check(account)
+        number, parent = len(self.accounts), self._numbers[account.parent]
+        self._numbers[account.path] = number
+        self.accounts.append(account)
+        self.parents.append(parent)
+        self.children.append([])
+        self.children[parent].append(number)
+        self.quotas.append(account.quota_gpus)
+        self.limits.append(account.limit_gpus if account.may_borrow else account.quota_gpus)
+        self.weights.append(account.weight)
+        if account.quota_gpus:
+            self.quota_accounts.append(number)
+        self.limited = self.limited or self.limits[-1] is not None
+        self.lines.append((*self.lines[parent], number))
+        return number
+
+    def _check_quotas(self) -> None:
+        for parent, children in enumerate(self.children):
+            there = self.capacity_gpus if parent == ROOT else self.quotas[parent]
+            asked = sum(self.quotas[child] for child in children)
+            if asked > there:
+                whose = "the cluster has" if parent == ROOT else f"{self.name(parent)} itself is guaranteed"
+                raise TreeRefused(f"the quotas below {self.name(parent)} add up to {asked} GPUs and {whose} {there}; lower them, or raise what is above")
+
+
+def tree_of(rows: Iterable[tuple[str, str | None, float]], *, capacity_gpus: int) -> Tree:
+    """A tree from (name, name of the parent or None, weight), as a table holds it; refused when it goes round in a circle."""
+    table = {name: (parent, weight) for name, parent, weight in rows}
+    accounts = []
+    for name, (parent, weight) in table.items():
+        path: list[str] = []
+        while parent is not None:
+            if parent == name or parent in path:
+                raise TreeRefused(f"account {name} is its own ancestor: {' -> '.join([name, *path, parent])}; a group cannot be inside itself")
+            if parent not in table:
+                raise TreeRefused(f"account {name} belongs to {parent}, which is not declared; declare it, or correct the name")
+            path.append(parent)
+            parent = table[parent][0]
+        accounts.append(Account(name=name, parent=tuple(reversed(path)), weight=weight))
+    return Tree(accounts, capacity_gpus=capacity_gpus)
+
+
+def _check(account: Account) -> None:
+    where = f"account {'/'.join(account.path)}"
+    if not account.name or any(not part for part in account.parent):
+        raise TreeRefused(f"{where} has no name; give it one")
+    if not (math.isfinite(account.weight) and account.weight > 0):
+        raise TreeRefused(f"{where} has weight {account.weight:g}; expected a number above 0: who shall get nothing is left out, or given limit_gpus=0")
+    if account.quota_gpus < 0 or (account.limit_gpus is not None and account.limit_gpus < 0):
+        raise TreeRefused(f"{where} has quota {account.quota_gpus} and limit {account.limit_gpus}; expected numbers of GPUs, 0 or more")
+    if account.limit_gpus is not None and account.limit_gpus < account.quota_gpus:
+        raise TreeRefused(f"{where} is guaranteed {account.quota_gpus} GPUs and limited to {account.limit_gpus}; a guarantee cannot be above the limit")

@@ -1,0 +1,29 @@
+"""Schedulers by the name a person gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from holdfast.errors import UserError
+from holdfast.schedule.place import NodeRoom
+from holdfast.schedule.policy import Policy
+from holdfast.simulate.policies.easy import Easy
+from holdfast.simulate.policies.fair_tree import FairTree
+from holdfast.simulate.policies.ours import Holdfast
+from holdfast.simulate.policies.pool import Fifo, ShortestFirst, Skip
+from holdfast.simulate.policies.tiresias import Tiresias
+from holdfast.simulate.replay import Scheduler
+
+_COUNTING: dict[str, Callable[[int], Scheduler]] = {
+    "fifo": Fifo, "skip": Skip, "easy": Easy, "shortest-first": ShortestFirst, "tiresias": Tiresias, "fair-tree": FairTree,
+}  # fmt: skip
+NAMES = ("holdfast", *_COUNTING)
+
+
+def scheduler_named(name: str, nodes: Sequence[NodeRoom], policy: Policy | None = None, *, checkpoint_every_s: float = 1800.0) -> Scheduler:
+    """A fresh one. Ours places jobs on nodes; the others count GPUs in one pool, which is in their favour."""
+    if name == "holdfast":
+        return Holdfast(list(nodes), policy=policy, checkpoint_every_s=checkpoint_every_s)
+    if name not in _COUNTING:
+        raise UserError(f"policy {name!r} is not known; expected one of {', '.join(NAMES)}")
+    return _COUNTING[name](sum(node.gpus for node in nodes))

@@ -1,0 +1,162 @@
+"""A trace of jobs in virtual time, under any scheduler: jobs arrive, run, are evicted and end; nothing waits.
+
+The world alone knows how long jobs take. A job makes progress from the end of its restart; it saves every `checkpoint_every_s` of run time, and an eviction
+takes it back to what it had saved. A job that `needs` another holds its GPUs and makes no progress until that one has ended: so jobs can wait for
+jobs for ever, and that is reported, not hidden.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from holdfast.schedule.cycle import Decisions
+from holdfast.simulate.trace import TraceJob
+
+
+class Scheduler(Protocol):
+    """Whatever decides. `knows` says what it was told of a job that is not in a real queue."""
+
+    knows: str
+
+    def submit(self, job: TraceJob, now: float) -> None: ...
+    def end(self, id: str, now: float) -> None: ...
+    def decide(self, now: float) -> Decisions: ...
+    def next_at(self) -> float: ...
+
+
+class Watcher(Protocol):
+    """Looks at every event of a replay."""
+
+    def submitted(self, job: TraceJob, now: float) -> None: ...
+    def ended(self, id: str, now: float) -> None: ...
+    def decided(self, decisions: Decisions, now: float) -> None: ...
+
+
+@dataclass(slots=True)
+class Ran:
+    """What became of one job."""
+
+    job: TraceJob
+    first_start: float = math.nan
+    end: float = math.nan
+    done_s: float = 0.0  # Work that is saved, in seconds at the size that was asked for.
+    started: float = math.nan  # Of what runs now; NaN while it waits.
+    restart_s: float = 0.0
+    gpus: int = 0
+    evictions: int = 0
+    lost_gpu_s: float = 0.0
+    run: int = 0  # Counts starts and resizes: an end that was foreseen before the last one is none.
+
+    def worked_s(self, now: float) -> float:
+        """Work done since it started, saved or not."""
+        return max(0.0, now - self.started - self.restart_s) * self.gpus / self.job.gpus
+
+
+@dataclass(slots=True)
+class Replay:
+    jobs: Sequence[TraceJob]
+    scheduler: Scheduler
+    restart_s: float = 300.0
+    checkpoint_every_s: float = 1800.0
+    watchers: Sequence[Watcher] = ()
+    progress: Callable[[int], None] | None = None  # Told now and then how many jobs have ended.
+    until: float = math.inf
+    ran: dict[str, Ran] = field(default_factory=dict)
+    events: int = 0
+    stuck: tuple[str, ...] = ()  # Jobs that will never end.
+    log: list[tuple[float, Decisions]] | None = None
+    hash: str = ""  # Of all that was decided.
+    _ends: list[tuple[float, int, str, int]] = field(default_factory=list)
+    _needed_by: dict[str, list[str]] = field(default_factory=dict)
+    _ended: int = 0
+
+    def run(self) -> Replay:
+        arrivals = sorted(self.jobs, key=lambda job: job.submit_s)
+        self.ran = {job.id: Ran(job) for job in arrivals}
+        for job in arrivals:
+            if job.needs:
+                self._needed_by.setdefault(job.needs, []).append(job.id)
+        digest, next_arrival, now = hashlib.sha256(), 0, -math.inf
+        while True:
+            while self._ends and self.ran[self._ends[0][2]].run != self._ends[0][3]:
+                heapq.heappop(self._ends)  # Of a run that was cut short: it must not even wake the scheduler, for that would tell when it would have ended.
+            arrival = arrivals[next_arrival].submit_s if next_arrival < len(arrivals) else math.inf
+            at = min(arrival, self._ends[0][0] if self._ends else math.inf, max(now, self.scheduler.next_at()))
+            if at == math.inf or at > self.until:
+                break
+            now = at
+            while self._ends and self._ends[0][0] <= now:
+                _, _, id, run = heapq.heappop(self._ends)
+                if self.ran[id].run == run:
+                    self._end(self.ran[id], now)
+            while next_arrival < len(arrivals) and arrivals[next_arrival].submit_s <= now:
+                job = arrivals[next_arrival]
+                next_arrival += 1
+                self.scheduler.submit(job, now)
+                for watcher in self.watchers:
+                    watcher.submitted(job, now)
+            decisions = self.scheduler.decide(now)
+            self.events += 1
+            self._perform(decisions, now)
+            if decisions.starts or decisions.evictions:
+                digest.update(repr((now, decisions.starts, decisions.evictions)).encode())
+                if self.log is not None:
+                    self.log.append((now, decisions))
+            if self.progress is not None and self.events % 2000 == 0:
+                self.progress(self._ended)
+        if self.until == math.inf:
+            self.stuck = tuple(id for id, one in self.ran.items() if math.isnan(one.end))
+        self.hash = digest.hexdigest()
+        return self
+
+    def _perform(self, decisions: Decisions, now: float) -> None:
+        for eviction in decisions.evictions:
+            self._evict(self.ran[eviction.job], now)
+        for start in decisions.starts:
+            self._start(self.ran[start.job], start.gpus, now)
+        for resize in decisions.resizes:
+            one = self.ran[resize.job]
+            if not math.isnan(one.started):
+                one.done_s += one.worked_s(now)
+                one.started, one.restart_s, one.gpus = now, max(0.0, one.started + one.restart_s - now), resize.gpus
+                self._foresee(one, now)
+        for watcher in self.watchers:
+            watcher.decided(decisions, now)
+
+    def _start(self, one: Ran, gpus: int, now: float) -> None:
+        one.restart_s = 0.0 if math.isnan(one.first_start) else self.restart_s
+        if math.isnan(one.first_start):
+            one.first_start = now
+        one.started, one.gpus = now, gpus
+        self._foresee(one, now)
+
+    def _foresee(self, one: Ran, now: float) -> None:
+        one.run += 1
+        if one.job.needs and math.isnan(self.ran[one.job.needs].end):
+            return  # It waits for what another makes.
+        left_s = max(0.0, one.job.duration_s - one.done_s) * one.job.gpus / one.gpus
+        heapq.heappush(self._ends, (now + one.restart_s + left_s, self.events, one.job.id, one.run))
+
+    def _evict(self, one: Ran, now: float) -> None:
+        done = one.done_s + (one.worked_s(now) if not (one.job.needs and math.isnan(self.ran[one.job.needs].end)) else 0.0)
+        saved = max(one.done_s, done // self.checkpoint_every_s * self.checkpoint_every_s)
+        one.lost_gpu_s += (done - saved) * one.job.gpus + min(one.restart_s, now - one.started) * one.gpus
+        one.done_s, one.started, one.evictions, one.run = saved, math.nan, one.evictions + 1, one.run + 1
+
+    def _end(self, one: Ran, now: float) -> None:
+        one.lost_gpu_s += min(one.restart_s, now - one.started) * one.gpus
+        one.end, one.started, one.run = now, math.nan, one.run + 1
+        self._ended += 1
+        self.scheduler.end(one.job.id, now)
+        for watcher in self.watchers:
+            watcher.ended(one.job.id, now)
+        for id in self._needed_by.get(one.job.id, ()):
+            waiting = self.ran[id]
+            if not math.isnan(waiting.started):
+                waiting.started, waiting.restart_s = now, 0.0
+                self._foresee(waiting, now)

@@ -1,0 +1,236 @@
+"""What the cycle decides: the cases that must come out, and what must never happen."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schedule.clusters import ask, cluster_of, decide_checked, running
+
+from holdfast.schedule.check import Auditor
+from holdfast.schedule.cluster import JobRefused
+from holdfast.schedule.cycle import decide
+from holdfast.schedule.explain import why
+from holdfast.schedule.place import Health
+from holdfast.schedule.policy import HIGH, HOUR_S, Policy
+from holdfast.schedule.tree import Account
+
+_OPEN_HIGH = Policy(classes={**Policy().classes, "high": type(HIGH)(name="high", rank=1, factor=2.0)})
+
+
+def test_high_medium_and_low_start_in_that_order_and_in_order_of_submission_within() -> None:
+    cluster = cluster_of(1, 1, policy=_OPEN_HIGH)
+    for id, priority in (("A", "high"), ("B", "low"), ("C", "high"), ("D", "medium")):
+        ask(cluster, id, 1, 0.0, user=f"g/{id}", priority=priority)
+    order = []
+    for now in range(4):
+        (start,) = decide(cluster, float(now)).starts
+        order.append(start.job)
+        cluster.end(start.job, now + 0.5)
+    assert order == ["A", "C", "D", "B"]
+
+
+def test_a_low_job_is_evicted_for_a_high_one_which_gets_its_resources_and_it_comes_back() -> None:
+    cluster = cluster_of(1, 4, policy=_OPEN_HIGH)
+    ask(cluster, "B", 4, 0.0, user="g/b", priority="low")
+    assert running(cluster) == set()
+    assert [start.job for start in decide(cluster, 0.0).starts] == ["B"]
+    ask(cluster, "C", 4, 1.0, user="g/c", priority="low")
+    ask(cluster, "D", 4, 1.0, user="g/d", priority="low")
+    ask(cluster, "A", 4, HOUR_S, user="g/a", priority="high")
+    decisions = decide(cluster, HOUR_S)
+    assert [(eviction.job, eviction.for_job) for eviction in decisions.evictions] == [("B", "A")]
+    assert [(start.job, start.placement) for start in decisions.starts] == [("A", ((0, 4),))]
+    cluster.end("A", 2 * HOUR_S)
+    for now in (2 * HOUR_S, 4 * HOUR_S, 6 * HOUR_S):
+        decide(cluster, now)
+        for job in running(cluster):
+            cluster.end(job, now + HOUR_S)
+    assert not cluster.jobs, "B came back and ended too"
+
+
+def test_nobody_is_evicted_before_the_minimum_run_except_for_administrators() -> None:
+    cluster = cluster_of(1, 4, policy=_OPEN_HIGH)
+    ask(cluster, "B", 4, 0.0, priority="low")
+    decide(cluster, 0.0)
+    ask(cluster, "A", 4, 60.0, priority="high")
+    assert not decide(cluster, 60.0).evictions
+    ask(cluster, "mend", 2, 61.0, user="admins/root", priority="admin")
+    decisions = decide(cluster, 61.0)
+    assert [eviction.job for eviction in decisions.evictions] == ["B"]
+    assert "mend" in running(cluster)
+
+
+def test_above_the_ceiling_of_its_class_a_job_is_demoted_with_a_reason_and_high_costs_double() -> None:
+    cluster = cluster_of(10, 4)
+    for number in range(3):
+        ask(cluster, f"h{number}", 4, 0.0, priority="high")
+    decide(cluster, 0.0)
+    kinds = sorted((job.priority.name, job.reason[:10]) for job in cluster.jobs.values())
+    assert kinds == [("high", ""), ("medium", "user g/u r"), ("medium", "user g/u r")]
+    used = cluster.usage.used(cluster.tree.number(("g", "u")), HOUR_S)
+    assert used == pytest.approx((4 * 2 + 8) * HOUR_S, rel=0.01)
+
+
+def test_a_gang_starts_whole_on_whole_nodes_of_one_domain_or_not_at_all() -> None:
+    cluster = cluster_of(4, 8)
+    ask(cluster, "small", 1, 0.0)
+    decide(cluster, 0.0)
+    ask(cluster, "gang", 16, 1.0)
+    (start,) = decide(cluster, 1.0).starts
+    assert start.placement == ((2, 8), (3, 8)), "the domain that the small job did not touch"
+    ask(cluster, "too large now", 16, 2.0)
+    assert not decide(cluster, 2.0).starts
+
+
+def test_with_a_partition_no_rank_starts_and_nothing_is_charged_until_it_heals() -> None:
+    cluster = cluster_of(3, 1, gangs_report=True)
+    ask(cluster, "gang", 3, 0.0)
+    assert [start.job for start in decide(cluster, 0.0).starts] == ["gang"]
+    assert not cluster.ready("gang", 0, {1}, 1.0)
+    assert not cluster.ready("gang", 1, {0}, 2.0)
+    assert not cluster.ready("gang", 2, {2}, 3.0)
+    reason = why(cluster, "gang")
+    assert reason is not None
+    assert reason.kind == "members"
+    assert "do not reach each other" in reason.because
+    assert cluster.usage.charged(cluster.tree.number(("g", "u")), 100.0) == 0.0
+    for rank in range(3):
+        released = cluster.ready("gang", rank, {0, 1, 2}, 100.0)
+    assert released
+    assert why(cluster, "gang") is None
+    assert cluster.usage.charged(cluster.tree.number(("g", "u")), 101.0) > 0.0
+
+
+def test_a_gang_that_never_meets_gives_its_place_back_and_backs_off() -> None:
+    cluster = cluster_of(2, 1, gangs_report=True)
+    ask(cluster, "gang", 2, 0.0)
+    decide(cluster, 0.0)
+    ask(cluster, "other", 1, 1.0)
+    assert not decide(cluster, 1.0).starts
+    assert [start.job for start in decide(cluster, 601.0).starts] == ["other"], "a start that fails does not block others"
+    reason = why(cluster, "gang")
+    assert reason is not None
+    assert reason.kind == "start failed"
+    assert cluster.usage.charged(cluster.tree.number(("g", "u")), 601.0) == 0.0, "nothing ran"
+
+
+def test_a_group_gets_its_guarantee_back_from_who_borrowed_it_and_nobody_falls_below_his() -> None:
+    cluster = cluster_of(2, 4, Account(name="a", quota_gpus=4), Account(name="b", quota_gpus=4))
+    auditor = Auditor(cluster)
+    for number in range(8):
+        ask(cluster, f"b{number}", 1, 0.0, user="b/x")
+    decide_checked(cluster, auditor, 0.0)
+    for number in range(6):
+        ask(cluster, f"a{number}", 1, 3 * HOUR_S, user="a/y")
+    decide_checked(cluster, auditor, 3 * HOUR_S)
+    assert cluster.gpus[cluster.tree.number(("a",))] == cluster.gpus[cluster.tree.number(("b",))] == 4
+
+
+def test_limits_hold_and_say_so() -> None:
+    cluster = cluster_of(2, 4, Account(name="a", limit_gpus=2))
+    auditor = Auditor(cluster)
+    for number in range(3):
+        ask(cluster, f"a{number}", 1, 0.0, user="a/x")
+    decide_checked(cluster, auditor, 0.0)
+    reason = why(cluster, "a2")
+    assert len(cluster.running) == 2
+    assert reason is not None
+    assert reason.kind == "limit"
+    assert "limited to 2" in reason.because
+    with pytest.raises(JobRefused, match="limited to 2"):
+        ask(cluster, "never", 3, 1.0, user="a/x")
+    with pytest.raises(JobRefused, match="the cluster has 8"):
+        ask(cluster, "huge", 9, 1.0)
+    with pytest.raises(JobRefused, match="here already"):
+        ask(cluster, "a0", 1, 1.0)
+
+
+def test_an_elastic_job_starts_at_its_minimum_grows_and_gives_way_before_anybody_is_evicted() -> None:
+    cluster = cluster_of(1, 8)
+    auditor = Auditor(cluster)
+    ask(cluster, "elastic", 2, 0.0, gpus_max=8)
+    decide_checked(cluster, auditor, 0.0)
+    decide_checked(cluster, auditor, HOUR_S)
+    assert cluster.jobs["elastic"].gpus_now == 8
+    ask(cluster, "other", 3, HOUR_S + 1, user="g/v")
+    decisions = decide_checked(cluster, auditor, HOUR_S + 1)
+    assert not decisions.evictions
+    assert running(cluster) == {"elastic", "other"}
+    assert cluster.jobs["elastic"].gpus_now == 5
+
+
+def test_a_suspect_node_gets_only_small_preemptible_work_and_one_that_is_out_gets_none() -> None:
+    cluster = cluster_of(2, 4)
+    cluster.judge(0, Health.SUSPECT, 0.0)
+    cluster.judge(1, Health.OUT, 0.0)
+    ask(cluster, "large", 4, 0.0)
+    ask(cluster, "precious", 1, 0.0, preemptible=False)
+    ask(cluster, "small", 1, 0.0)
+    assert [(start.job, start.placement) for start in decide(cluster, 0.0).starts] == [("small", ((0, 1),))]
+    reason = why(cluster, "large")
+    assert reason is not None
+    assert reason.kind == "health"
+    assert cluster.judge(0, Health.OUT, 10.0) == ("small",)
+
+
+def test_clocks_that_go_back_do_not_stop_the_cycle() -> None:
+    cluster = cluster_of(1, 1)
+    ask(cluster, "a", 1, 100.0)
+    decide(cluster, 100.0)
+    ask(cluster, "b", 1, 50.0)
+    decide(cluster, 10.0)
+    cluster.end("a", 0.0)
+    assert [start.job for start in decide(cluster, 5.0).starts] == ["b"]
+
+
+def test_a_victim_that_comes_back_at_once_changes_nothing() -> None:
+    cluster = cluster_of(1, 2)
+    ask(cluster, "long", 1, 0.0, user="g/a")
+    ask(cluster, "long too", 1, 0.0, user="g/a")
+    decide(cluster, 0.0)
+    ask(cluster, "new", 1, 3 * HOUR_S, user="g/b")
+    assert len(decide(cluster, 3 * HOUR_S).evictions) == 1
+    for minute in range(1, 25):
+        again = decide(cluster, 3 * HOUR_S + 60.0 * minute)
+        assert not again.evictions
+        assert not again.starts
+
+
+_STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("ask"), st.integers(0, 5), st.sampled_from([1, 1, 1, 2, 4, 8, 16]), st.sampled_from(["low", "medium", "high", "admin"])),
+        st.tuples(st.just("end"), st.integers(0, 50), st.just(0), st.just("")),
+        st.tuples(st.just("wait"), st.sampled_from([60, 1800, 7200, 20000, 90000]), st.just(0), st.just("")),
+        st.tuples(st.just("fail"), st.integers(0, 50), st.just(0), st.just("")),
+    ),
+    max_size=70,
+)  # fmt: skip
+
+
+@settings(max_examples=120, deadline=None)
+@given(_STEPS, st.booleans())
+def test_whatever_happens_every_invariant_holds_and_everybody_starts_in_the_end(steps: list[tuple[str, int, int, str]], limited: bool) -> None:
+    accounts = [Account(name="g0", quota_gpus=8), Account(name="g1", limit_gpus=16)] if limited else []
+    cluster = cluster_of(4, 8, *accounts)
+    auditor, now = Auditor(cluster), 0.0
+    decide_checked(cluster, auditor, now)
+    for number, (what, value, gpus, priority) in enumerate(steps):
+        if what == "ask":
+            ask(cluster, f"j{number}", gpus, now, user=f"g{value % 3}/u{value}", priority=priority, preemptible=value != 4)
+        elif what == "wait":
+            now += value
+        elif cluster.running:
+            id = sorted(running(cluster))[value % len(cluster.running)]
+            cluster.end(id, now) if what == "end" else cluster.fail(id, now)
+            auditor.ended(id)
+        decide_checked(cluster, auditor, now)
+    for _ in range(400):  # Arrivals have stopped and jobs end: everybody has his turn.
+        if not cluster.jobs:
+            break
+        now = min(now + 3 * HOUR_S, max(now + 1.0, cluster.next_at())) if not cluster.running else now + HOUR_S
+        for id in sorted(running(cluster)):
+            cluster.end(id, now)
+            auditor.ended(id)
+        decide_checked(cluster, auditor, now)
+    assert not cluster.jobs

@@ -1,0 +1,184 @@
+"""Traces replayed: calibrated, repeatable, without a look at what is yet to come; and jobs that wait for jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+import gzip
+import json
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from holdfast.cli import app
+from holdfast.schedule.policy import DAY_S, HOUR_S, Policy
+from holdfast.schedule.tree import Account
+from holdfast.simulate.audit import audit_of
+from holdfast.simulate.figures import figures
+from holdfast.simulate.policies.named import NAMES, scheduler_named
+from holdfast.simulate.policies.ours import Holdfast, nodes_of
+from holdfast.simulate.replay import Replay
+from holdfast.simulate.trace import TraceJob, TraceUnreadable, between, clipped, read_trace, with_users
+
+
+def _made_up(seed: int, count: int, *, days: float = 3.0) -> list[TraceJob]:
+    dice = random.Random(seed)
+    return [
+        TraceJob(
+            id=f"j{number}", submit_s=dice.uniform(0, days * DAY_S), duration_s=dice.lognormvariate(8, 1.8), gpus=dice.choice([1, 1, 1, 1, 2, 4, 8, 16]),
+            group=f"g{dice.randrange(3)}", user=f"u{dice.randrange(4)}",
+        )
+        for number in range(count)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_policy_runs_every_job_to_its_end_and_never_more_than_there_is(name: str) -> None:
+    jobs = _made_up(1, 300)
+    replay = Replay(jobs, scheduler_named(name, nodes_of(4, 8))).run()
+    assert not replay.stuck
+    marks = sorted((at, gpus) for one in replay.ran.values() if not one.evictions for at, gpus in ((one.first_start, one.job.gpus), (one.end, -one.job.gpus)))
+    used = 0
+    for _, gpus in marks:
+        used += gpus
+        assert used <= 32
+    assert all(one.end - one.job.submit_s >= one.job.duration_s - 1e-6 for one in replay.ran.values())
+
+
+def test_fifo_skip_and_easy_differ_as_the_textbook_says() -> None:
+    jobs = [TraceJob(id="long", submit_s=0, duration_s=100, gpus=6), TraceJob(id="wide", submit_s=1, duration_s=10, gpus=8),
+            TraceJob(id="short", submit_s=2, duration_s=50, gpus=2), TraceJob(id="late", submit_s=3, duration_s=200, gpus=2)]  # fmt: skip
+    ran = {name: Replay(jobs, scheduler_named(name, nodes_of(1, 8))).run().ran for name in ("fifo", "skip", "easy")}
+    starts = {name: {id: one.first_start for id, one in those.items()} for name, those in ran.items()}
+    assert starts["fifo"] == {"long": 0, "wide": 100, "short": 110, "late": 110}
+    assert starts["skip"] == {"long": 0, "wide": 252, "short": 2, "late": 52}
+    assert starts["easy"] == {"long": 0, "wide": 100, "short": 2, "late": 110}
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(0, 10_000))
+def test_no_invariant_fails_in_any_replay(seed: int) -> None:
+    scheduler = Holdfast(nodes_of(4, 8))
+    audit = audit_of(scheduler)
+    replay = Replay(_made_up(seed, 150, days=1.0), scheduler, watchers=[audit]).run()
+    audit.auditor.sweep()
+    assert audit.auditor.failures == []
+    assert not replay.stuck
+
+
+def test_the_same_trace_gives_the_same_decisions() -> None:
+    jobs = _made_up(5, 400)
+    assert len({Replay(jobs, Holdfast(nodes_of(4, 8))).run().hash for _ in range(2)}) == 1
+
+
+@pytest.mark.parametrize("cut", [0.3, 0.7])
+def test_nothing_that_is_decided_depends_on_how_long_a_job_still_takes(cut: float) -> None:
+    """Whoever has not ended by then takes ten times as long: all that was decided before stays as it was."""
+    jobs, then = _made_up(7, 500), cut * 3 * DAY_S
+    first = Replay(jobs, Holdfast(nodes_of(4, 8)), log=[]).run()
+    longer = [dataclasses.replace(job, duration_s=job.duration_s * 10 + 1) if first.ran[job.id].end >= then else job for job in jobs]
+    second = Replay(longer, Holdfast(nodes_of(4, 8)), log=[]).run()
+    assert first.log is not None
+    assert second.log is not None
+    before = [one for one in first.log if one[0] < then]
+    assert len(before) > 50
+    assert any(decisions.evictions for _, decisions in before)
+    assert before == [one for one in second.log if one[0] < then]
+
+
+def test_with_a_constant_backlog_of_all_every_group_and_user_gets_its_weights_part() -> None:
+    policy = Policy(half_life_s=DAY_S)
+    accounts = [Account(name="a", weight=3.0), Account(name="b"), Account(name="c")]
+    dice = random.Random(3)
+    jobs = [
+        TraceJob(id=f"{group}{user}{number}", submit_s=0.0, duration_s=dice.uniform(0.5, 6) * HOUR_S, gpus=dice.choice([1, 2, 4]), group=group, user=user)
+        for group, count in (("a", 700), ("b", 1400), ("c", 700)) for user in ("x", "y") for number in range(count)
+    ]  # fmt: skip
+    scheduler = Holdfast(nodes_of(4, 8), accounts, policy)
+    audit = audit_of(scheduler)
+    Replay(jobs, scheduler, watchers=[audit], until=3.5 * DAY_S).run()
+    error, windows = audit.share()
+    assert audit.auditor.failures == []
+    assert windows >= 20
+    assert error is not None
+    assert error < 0.05
+
+
+def test_jobs_that_wait_for_jobs_stand_still_for_ever_without_priority_and_go_on_with_it() -> None:
+    """Job 1 needs the table that job 2 makes, job 2 hangs until its database is restarted, and job 3, which would do that, comes last to a full cluster."""
+
+    def jobs(priority: str) -> list[TraceJob]:
+        return [
+            TraceJob(id="job 1", submit_s=0, duration_s=600, gpus=1, group="group 1", user="user 1", needs="job 2"),
+            TraceJob(id="job 2", submit_s=1, duration_s=600, gpus=1, group="group 1", user="user 2", needs="job 3"),
+            TraceJob(id="job 3", submit_s=2, duration_s=60, gpus=1, group="group 1", user="user 3", priority=priority),
+        ]
+
+    never = Policy(trial_s=10 * DAY_S, patience_s=10 * DAY_S, evictions_a_day=0)  # Nobody is evicted for ordinary work.
+    stuck = Replay(jobs("medium"), Holdfast(nodes_of(2, 1), policy=never)).run()
+    assert stuck.stuck == ("job 1", "job 2", "job 3")
+    freed = Replay(jobs("admin"), Holdfast(nodes_of(2, 1), policy=never)).run()
+    assert not freed.stuck
+    assert freed.ran["job 3"].end < freed.ran["job 2"].end < freed.ran["job 1"].end
+
+
+def test_an_eviction_costs_the_work_since_the_last_checkpoint_and_a_restart() -> None:
+    long = TraceJob(id="long", submit_s=0, duration_s=4 * HOUR_S, gpus=1, user="a")
+    new = TraceJob(id="new", submit_s=2.25 * HOUR_S, duration_s=60, gpus=1, user="b")
+    fill = TraceJob(id="fill", submit_s=0, duration_s=4 * HOUR_S, gpus=1, user="c")
+    ran = Replay([long, fill, new], Holdfast(nodes_of(1, 2)), restart_s=300).run().ran
+    victims = [one for one in ran.values() if one.evictions]
+    assert [one.evictions for one in victims] == [1]
+    assert victims[0].lost_gpu_s == pytest.approx(0.25 * HOUR_S + 300)
+    assert victims[0].end - 4 * HOUR_S == pytest.approx(0.25 * HOUR_S + 60 + 300)
+
+
+def test_an_elastic_job_is_faster_with_more_and_the_figures_count_all() -> None:
+    jobs = [TraceJob(id="elastic", submit_s=0, duration_s=4 * HOUR_S, gpus=4, gpus_min=2, gpus_max=8, user="a")]
+    replay = Replay(jobs, Holdfast(nodes_of(1, 8))).run()
+    assert replay.ran["elastic"].end < 4 * HOUR_S
+    found = figures(replay, policy="holdfast", gpus=8, took_s=1.0)
+    assert (found.jobs, found.unfinished, found.wait_s.longest) == (1, 0, 0.0)
+
+
+def test_broken_rows_are_left_out_with_line_and_reason(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv.gz"
+    rows = ["job_id,submit_s,duration_s,gpus,vc,priority", "a,0,60,1,x,", "b,zero,60,1,x,", "c,0,-1,1,x,", "d,0,60,1.5,x,", "a,0,60,1,x,", ",0,60,1,x,",
+            "e,0,60,1,x,urgent", "f,5,60,2,y,high", "g,0,inf,1,x,", "h,0,60"]  # fmt: skip
+    path.write_bytes(gzip.compress("\n".join(rows).encode()))
+    trace = read_trace(path)
+    assert [(job.id, job.group, job.priority) for job in trace.jobs] == [("a", "x", "medium"), ("f", "y", "high")]
+    assert [one.line for one in trace.skipped] == [3, 4, 5, 6, 7, 8, 10, 11]
+    assert "submit_s 'zero' is not a number" in trace.skipped[0].because
+    assert [job.duration_s for job in clipped(trace, 30).jobs] == [30, 30]
+    assert not between(trace, 1, 2).jobs
+    assert with_users(trace, 1).jobs == with_users(trace, 1).jobs
+    broken = {b"x,y\n1,2\n": "no column job_id", b"job_id,submit_s,duration_s,gpus\na,b,c,d\n": "no job in it", b"\x1f\x8bbroken": "cannot be read"}
+    for content, says in broken.items():
+        path.write_bytes(content)
+        with pytest.raises(TraceUnreadable, match=says):
+            read_trace(path)
+
+
+def test_the_command_replays_a_trace_and_says_what_it_came_to(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    rows = "".join(f"j{n},{n * 60},{600 + n * 10},{1 + n % 4},g{n % 2},u\n" for n in range(60))
+    path.write_text(f"job_id,submit_s,duration_s,gpus,group,user\n{rows}broken,,,\n")
+    asked = ["simulate", "--trace", str(path), "--nodes", "2", "--gpus-per-node", "4", "--policy", "holdfast", "--policy", "fifo"]
+    said = CliRunner().invoke(app, [*asked, "--json"])
+    assert said.exit_code == 0, said.output
+    record = json.loads(said.stdout)
+    assert [one["policy"] for one in record["results"]] == ["holdfast", "fifo"]
+    assert [one["line"] for one in record["skipped"]] == [62]
+    assert record["results"][0]["invariant_failures"] == 0
+    assert {"average", "median", "p99", "longest"} == set(record["results"][0]["wait_s"])
+    shown = CliRunner().invoke(app, asked)
+    assert shown.exit_code == 0
+    assert "holdfast knew" in shown.output
+    for more, says in ((["--policy", "none"], "not known"), (["--days", "x"], "range of days"), (["--clip", "soon"], "no time")):
+        refused = CliRunner().invoke(app, [*asked, *more])
+        assert refused.exit_code != 0
+        assert says in str(refused.exception)
