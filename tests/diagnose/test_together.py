@@ -26,6 +26,11 @@ def test_a_rank_that_is_a_little_slow_does_not_give_its_name_to_a_step_that_is_m
     assert leading([waiting, much]) is much
 
 
+def test_of_the_same_kind_the_one_that_names_a_rank_leads() -> None:
+    anybody, somebody = found("memory_running_out", node="a"), found("memory_running_out", node="b", ranks=(3,))
+    assert leading([anybody, somebody]) is somebody
+
+
 def test_the_same_kind_on_twelve_ranks_is_one_story() -> None:
     assert belongs(found("slow_rank", ranks=(11,)), [found("slow_rank", ranks=(3,))])
 

@@ -90,7 +90,9 @@ def in_words(findings: Sequence[Finding]) -> str:
 def leading(findings: Sequence[Finding]) -> Finding:
     """The finding a story is named after: the first that none of the others explains. What is only worth knowing gives a reason, not a name."""
     loud = [one for one in findings if one.severity is not Severity.INFO] or findings
-    return next((one for one in loud if not any(_explains(other, one) and _weighs(other, one) for other in loud if other is not one)), loud[0])
+    first = next((one for one in loud if not any(_explains(other, one) and _weighs(other, one) for other in loud if other is not one)), loud[0])
+    # Nodes that share a machine see its memory go alike; the one with the rank that takes it can say more.
+    return first if first.ranks else next((one for one in loud if one.kind == first.kind and one.ranks), first)
 
 
 def _weighs(cause: Finding, effect: Finding) -> bool:
