@@ -127,6 +127,43 @@ def test_a_group_gets_its_guarantee_back_from_who_borrowed_it_and_nobody_falls_b
     assert cluster.gpus[cluster.tree.number(("a",))] == cluster.gpus[cluster.tree.number(("b",))] == 4
 
 
+def test_small_firm_jobs_are_moved_together_for_a_larger_one_whose_turn_has_come_and_start_again_at_once() -> None:
+    cluster = cluster_of(2, 4, policy=Policy(patience_s=0.0))
+    auditor = Auditor(cluster)
+    for number in range(8):
+        ask(cluster, f"one-{number}", 1, 0.0)
+    decide_checked(cluster, auditor, 0.0)
+    for node in (0, 1):
+        for job in list(cluster.fleet.on[node])[:2]:
+            cluster.end(job.request.id, 1.0)
+            auditor.ended(job.request.id)
+    decide_checked(cluster, auditor, 1.0)
+    ask(cluster, "four", 4, HOUR_S)
+    decisions = decide_checked(cluster, auditor, HOUR_S)
+    assert len(decisions.evictions) == 2
+    assert "four" in running(cluster)
+    assert len(running(cluster)) == 5, "who was moved runs on the other node"
+
+
+@pytest.mark.parametrize(("whole_at_h", "first"), [(17, "whole"), (19, "part")])
+def test_of_those_that_are_due_a_gang_of_whole_nodes_counts_as_eighteen_hours_older(whole_at_h: int, first: str) -> None:
+    cluster = cluster_of(1, 2, policy=Policy(patience_s=0.0))
+    ask(cluster, "runs", 2, 0.0, preemptible=False)
+    decide(cluster, 0.0)
+    ask(cluster, "part", 1, 1.0)
+    ask(cluster, "whole", 2, whole_at_h * HOUR_S)
+    cluster.end("runs", 20 * HOUR_S)
+    assert [start.job for start in decide(cluster, 20 * HOUR_S).starts] == [first]
+
+
+def test_a_trial_costs_the_same_whatever_the_size_of_the_job() -> None:
+    cluster = cluster_of(1, 8)
+    ask(cluster, "one", 1, 0.0)
+    ask(cluster, "two", 2, 0.0)
+    decide(cluster, 0.0)
+    assert {id: job.loose_at / HOUR_S for id, job in cluster.jobs.items()} == {"one": 2.0, "two": 1.0}
+
+
 def test_limits_hold_and_say_so() -> None:
     cluster = cluster_of(2, 4, Account(name="a", limit_gpus=2))
     auditor = Auditor(cluster)

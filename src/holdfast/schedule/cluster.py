@@ -181,7 +181,7 @@ class Cluster:
             key = (job.priority.name, account)
             self._class_gpus[key] = self._class_gpus.get(key, 0) + job.gpus
         if not job.firm and job.request.preemptible:
-            job.loose_at = now + (max(policy.trial_s - job.attained_s, policy.minimum_run_s) if on_trial and not held else policy.minimum_run_s)
+            job.loose_at = now + (max(policy.trial_s / job.gpus - job.attained_s, policy.minimum_run_s) if on_trial and not held else policy.minimum_run_s)
             self._timer(job.loose_at, _TRIED if on_trial and not held else _LOOSE, job)
         if on_trial and not job.firm and not held and job.request.preemptible:
             self.trial_gpus += job.gpus
@@ -321,7 +321,7 @@ class Cluster:
         policy = self.policy
         whole = job.gpus >= self.fleet.gpus_max
         job.since, job.overdue = now, job.waited_s >= policy.patience_s
-        job.due_at = job.submitted_at + (0.0 if whole else policy.patience_s)
+        job.due_at = job.submitted_at + (0.0 if whole else policy.whole_ahead_s)
         if job.priority.crosses:
             job.lane = Lane.ADMIN
         elif job.overdue:
@@ -329,7 +329,7 @@ class Cluster:
         elif whole:
             job.lane = Lane.WHOLE
         else:
-            job.lane = Lane.TRIAL if job.attained_s < policy.trial_s else Lane.REST
+            job.lane = Lane.TRIAL if job.attained_s < policy.trial_s / job.gpus else Lane.REST
         self.waiting.add(job)
         if job.overdue:
             self._count(self._overdue, 1, job, 1)

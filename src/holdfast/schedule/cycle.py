@@ -151,13 +151,14 @@ class _Cycle:
         return self._start_free(job, why, firm=True) or self._start_evicting(job, why)
 
     def _start_moving(self, job: Job) -> bool:
-        """Whole nodes for a gang by moving small firm jobs closer together: they are due, so they start again beside others in this very cycle."""
+        """A place by moving smaller firm jobs closer together: they are due, so they start again beside others in this very cycle or soon."""
         cluster, fleet = self.cluster, self.cluster.fleet
-        if job.gpus < fleet.gpus_max:
+        if job.gpus == 1:
             return False
+        smaller_than = min(job.gpus, fleet.gpus_max)
 
         def may(victim: Job) -> bool:
-            return victim.loose or (victim.firm and victim.gpus < fleet.gpus_max and victim.request.preemptible and cluster.has_run_enough(victim))
+            return victim.loose or (victim.firm and victim.gpus < smaller_than and victim.request.preemptible and cluster.has_run_enough(victim))
 
         moves = find_moves(fleet, job.gpus, may, cluster.eviction_cost, loose_only=False, held_for=job)
         if moves is None:

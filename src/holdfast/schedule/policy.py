@@ -33,9 +33,10 @@ CLASSES = {one.name: one for one in (LOW, MEDIUM, HIGH, ADMIN)}
 class Policy:
     half_life_s: float = 7 * DAY_S
     entry_s: float = HOUR_S
-    trial_s: float = 2 * HOUR_S  # A job that fits on part of a node is tried this long before it has to wait its turn: most end within it.
-    trial_share: float = 0.2  # Of the cluster, while somebody is due.
+    trial_s: float = 2 * HOUR_S  # Of one GPU: a job that fits on part of a node is tried for so much before it has to wait its turn. Most end within it.
+    trial_share: float = 0.07  # Of the cluster, while somebody is due.
     patience_s: float = 24 * HOUR_S  # After waiting so long in all, a job is due.
+    whole_ahead_s: float = 18 * HOUR_S  # Among those that are due, a gang of whole nodes counts as so much older: its place is the hardest to find.
     minimum_run_s: float = HOUR_S / 2
     evictions_a_day: int = 4
     restart_s: float = 300.0
@@ -51,7 +52,7 @@ class Policy:
     classes: dict[str, PriorityClass] = field(default_factory=lambda: dict(CLASSES))
 
     def __post_init__(self) -> None:
-        for name in ("half_life_s", "trial_s", "patience_s", "minimum_run_s", "restart_s", "entry_s"):
+        for name in ("half_life_s", "trial_s", "patience_s", "whole_ahead_s", "minimum_run_s", "restart_s", "entry_s"):
             value = getattr(self, name)
             if not 0 <= value < float("inf") or (name == "half_life_s" and value == 0):
                 raise UserError(f"{name} is {value:g}; expected seconds{', above 0' if name == 'half_life_s' else ', 0 or more'}")
