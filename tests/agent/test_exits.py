@@ -107,10 +107,15 @@ def test_a_kill_with_a_grown_cgroup_counter_is_out_of_memory() -> None:
     assert "limit of its cgroup (/job/memory.events)" in exit.because
 
 
-def test_a_kill_with_a_grown_machine_counter_is_out_of_memory() -> None:
-    exit = end(signal=9, kills_before=COUNTED, kills_after=MemoryKills(machine=5, cgroup=1, counter="/job/memory.events"))
+def test_where_no_cgroup_counts_a_kill_with_a_grown_machine_counter_is_out_of_memory() -> None:
+    exit = end(signal=9, kills_before=MemoryKills(machine=4), kills_after=MemoryKills(machine=5))
     assert exit.kind is ExitKind.OUT_OF_MEMORY
     assert "1 more killed on this machine" in exit.because
+
+
+def test_somebody_elses_death_for_memory_does_not_make_a_kill_one() -> None:
+    exit = end(signal=9, kills_before=COUNTED, kills_after=MemoryKills(machine=5, cgroup=1, counter="/job/memory.events"))
+    assert exit.kind is ExitKind.SIGNAL
 
 
 def test_a_kill_without_a_grown_counter_is_a_kill() -> None:

@@ -121,6 +121,8 @@ def _memory_reason(evidence: Evidence, raised: Raised | None) -> str:
     in_cgroup = _more(before.cgroup, after.cgroup) if before.counter == after.counter else 0
     if in_cgroup:
         return f"it was killed, and the kernel counts {in_cgroup} more killed at the memory limit of its cgroup ({after.counter})"
+    if before.cgroup is not None and after.cgroup is not None:
+        return ""  # A cgroup counts its own dead whoever was short of memory; the machine's count is of others, and this process may have run for days.
     on_machine = _more(before.machine, after.machine)
     return f"it was killed, and the kernel counts {on_machine} more killed on this machine because memory was short" if on_machine else ""
 
