@@ -14,11 +14,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from holdfast import profiling, standing
+from holdfast import profiling, promises, standing
 from holdfast.diagnose.collectives import sharpen
 from holdfast.diagnose.first_cause import diagnose
 from holdfast.domain.diagnosis import Cause, Diagnosis
-from holdfast.domain.effect import CONTROL, CaptureProfile, CaptureStacks, ChooseRanks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
+from holdfast.domain.effect import CaptureProfile, CaptureStacks, ChooseRanks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
 from holdfast.domain.event import (
     CheckpointSaved,
     EffectDone,
@@ -461,31 +461,6 @@ class Core:
         else:
             self._stop_gang(finding.because)
 
-    # Profiles.
-
-    def _profile_asked(self, event: ProfileAsked) -> None:
-        """What is refused was told to whoever asked."""
-        if not profiling.refused(self.state, event):
-            begun = profiling.begin(self.state, why="asked", because=event.because, steps=event.steps, wish=event.id)
-            ranks, exactly = event.ranks, bool(event.ranks)
-            self._emit(ChooseRanks(id=self._id(), generation=begun.generation, because=event.because, ranks=ranks, exactly=exactly, all=event.all))
-
-    def _capture_profile(self, slow: tuple[int, ...], beside: tuple[int, ...]) -> None:
-        for node, ranks in profiling.chosen(self.state, slow, beside).items():
-            profile = profiling.taking(self.state)
-            assert profile is not None
-            self._emit(
-                CaptureProfile(
-                    id=self._id(), generation=profile.generation, node=node, because=profile.because, ranks=ranks, steps=profile.steps, name=profile.name,
-                    within_s=self._policy.profile_wait_s,
-                )
-            )  # fmt: skip
-        self._profiled_if_done()
-
-    def _profiled_if_done(self, because: str = "") -> None:
-        if not self._awaiting("ChooseRanks") and not self._awaiting("CaptureProfile"):
-            profiling.end(self.state, because)
-
     def _examine(self, finding: Finding) -> None:
         state, gang, spec = self.state, self.state.gang, self.state.spec
         assert gang is not None and spec is not None
@@ -623,6 +598,38 @@ class Core:
                 state.ledger.enter(Bucket.WAIT, state.at)
             state.deadlines["nodes"] = state.at + self._policy.node_wait_s
 
+    # Profiles.
+
+    def _profile_asked(self, event: ProfileAsked) -> None:
+        """What is refused was told to whoever asked."""
+        if not profiling.refused(self.state, event):
+            begun = profiling.begin(self.state, why="asked", because=event.because, steps=event.steps, wish=event.id)
+            ranks, exactly = event.ranks, bool(event.ranks)
+            self._emit(ChooseRanks(id=self._id(), generation=begun.generation, because=event.because, ranks=ranks, exactly=exactly, all=event.all))
+
+    def _capture_profile(self, slow: tuple[int, ...], beside: tuple[int, ...]) -> None:
+        for node, ranks in profiling.chosen(self.state, slow, beside).items():
+            profile = profiling.taking(self.state)
+            assert profile is not None
+            self._emit(
+                CaptureProfile(
+                    id=self._id(), generation=profile.generation, node=node, because=profile.because, ranks=ranks, steps=profile.steps, name=profile.name,
+                    within_s=self._policy.profile_wait_s,
+                )
+            )  # fmt: skip
+        self._profiled_if_done()
+
+    def _profiled_if_done(self, because: str = "") -> None:
+        if not self._awaiting("ChooseRanks") and not self._awaiting("CaptureProfile"):
+            profiling.end(self.state, because)
+
+    def _profile_taken(self, event: EffectDone) -> None:
+        profiling.took(self.state, event.profiles, event.missing)
+        profile = profiling.taking(self.state)
+        if profile is not None and profile.incident:
+            self._keep(_with_collectives(self.state.incidents[profile.incident - 1], event))
+        self._profiled_if_done()
+
     # Being asked to stop.
 
     def _stop_asked(self, event: StopAsked) -> None:
@@ -691,13 +698,6 @@ class Core:
                 self._profile_taken(event)
             case "StopGang":
                 self._stopped_on(pending.node)
-
-    def _profile_taken(self, event: EffectDone) -> None:
-        profiling.took(self.state, event.profiles, event.missing)
-        profile = profiling.taking(self.state)
-        if profile is not None and profile.incident:
-            self._keep(_with_collectives(self.state.incidents[profile.incident - 1], event))
-        self._profiled_if_done()
 
     def _stopped_on(self, node: str) -> None:
         known = self.state.nodes[node]
@@ -862,44 +862,9 @@ class Core:
         if incident is not None:
             self._close(incident, IncidentPhase.GAVE_UP, because)
 
-    # What must always hold.
-
     def check(self) -> None:
-        """Every invariant, for tests and simulation: called after each step there."""
-        state, gang = self.state, self.state.gang
-        assert (state.outcome is None) == (state.phase is not JobPhase.ENDED), "a job has an outcome when, and only when, it has ended"
-        assert sum(incident.is_open and not incident.stands for incident in state.incidents) <= 1, "the gang is stopped for one story at a time"
-        assert all(incident.id == number for number, incident in enumerate(state.incidents, start=1)), "an incident is found by its number"
-        assert all(incident.phase is IncidentPhase.NOTICED for incident in state.incidents if incident.is_open and incident.stands), "what stands is watched"
-        assert abs(sum(state.ledger.totals().values()) - state.ledger.wall_s) < 1e-6 * max(1.0, state.ledger.wall_s), "every second is in one bucket"
-        for before, after in zip(state.ledger.spans, state.ledger.spans[1:], strict=False):
-            assert before.until == after.since, "spans meet"
-        assert state.interval is None or state.interval.every > 0, "what is chosen is a number of steps"
-        waits = self._awaiting("ChooseRanks") or self._awaiting("CaptureProfile")
-        assert (profiling.taking(state) is not None) == waits, "a profile waits for somebody, and nobody is waited for without one"
-        assert all(one.ended_at is not None for one in state.profiles[:-1]), "one profile is taken at a time"
-        for pending in state.pending.values():
-            assert pending.kind == "StopGang" or pending.generation <= state.generation + 1, "nothing is started of a generation after the next"
-            usable = pending.node == CONTROL or state.nodes[pending.node].state in (NodeState.READY, NodeState.CLEANING)
-            assert usable, f"{pending.kind} waits for {pending.node}, which is {state.nodes[pending.node].state}"
-        if state.outcome is not None:
-            assert not state.pending and not state.deadlines, "an ended job waits for nothing"
-            assert not any(incident.is_open for incident in state.incidents), "an ended job has no open story"
-            return
-        if gang is not None and state.spec is not None:
-            assert len(set(gang.nodes)) == len(gang.nodes), "a node is in a gang once"
-        match state.phase:
-            case JobPhase.STARTING:
-                assert state.pending, "a start waits for somebody"
-            case JobPhase.EXAMINING:
-                assert self._awaiting("CaptureStacks"), "an examination waits for stacks"
-            case JobPhase.STOPPING:
-                assert self._awaiting("StopGang"), "a stop waits for a node"
-            case JobPhase.WAITING if state.spec is not None:
-                assert state.deadlines, "a wait has an end"
-            case JobPhase.RUNNING:
-                assert gang is not None and gang.started == set(gang.nodes), "a running gang is up on all its nodes"
-                assert all(state.nodes[name].state is NodeState.READY for name in gang.nodes), "a running gang stands on ready nodes"
+        """What must always hold, for tests and simulation: called after each step there."""
+        promises.check(self.state)
 
 
 def _with_collectives(incident: Incident, event: EffectDone) -> Incident:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import heapq
 import math
+from abc import ABC, abstractmethod
 
 from holdfast.schedule.cycle import Decisions, Eviction, Start
 from holdfast.simulate.trace import TraceJob
 
 
-class Pool:
+class Pool(ABC):
     """What the counting schedulers share. A subclass fills `_choose`, which starts jobs by `_start`."""
 
     knows = "nothing"
@@ -21,8 +22,8 @@ class Pool:
         self._starts: list[Start] = []
         self._evictions: list[Eviction] = []
 
-    def submit(self, job: TraceJob, now: float) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def submit(self, job: TraceJob, now: float) -> None: ...
 
     def end(self, id: str, now: float) -> None:
         self.free += self.running.pop(id)[0].gpus
@@ -35,8 +36,8 @@ class Pool:
     def next_at(self) -> float:
         return math.inf
 
-    def _choose(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _choose(self) -> None: ...
 
     def _start(self, job: TraceJob) -> None:
         assert job.gpus <= self.free
