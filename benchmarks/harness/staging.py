@@ -19,7 +19,6 @@ from pathlib import Path
 
 from harness.jobs import SCRIPTS, Job
 from harness.measure import say
-from harness.processes import kill
 from holdfast.launch.namespaces import INTERFACE
 
 COMPUTE_S, PAUSE_S = 0.003, 0.04  # Of a core, and beside it: so light that several jobs have room on two cores.
@@ -211,7 +210,3 @@ def preloaded_clock(scratch: Path) -> dict[str, str]:
     subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", str(library), str(SCRIPTS / "clock_shift.c"), "-ldl"], check=True, timeout=60)
     (scratch / "clock").write_bytes(bytes(16))
     return {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(scratch / "clock")}
-
-
-def send(number: signal.Signals, ground: Ground, rank: int) -> None:
-    kill(ground.pid(rank), number)

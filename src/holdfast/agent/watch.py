@@ -59,11 +59,7 @@ class Watch:
 
     def beat_path(self, generation: int, rank: int) -> Path:
         """Where the worker beats. Made, and emptied, before the worker starts."""
-        path = self._directory / f"beat-{generation}-{rank}"
-        if not path.exists():
-            path.write_bytes(bytes(BEAT_FILE_BYTES))
-            path.chmod(0o600)
-        return path
+        return self._made("beat", generation, rank, BEAT_FILE_BYTES)
 
     def interval_path(self) -> Path:
         """Where all workers of the node find how often to save."""
@@ -79,11 +75,17 @@ class Watch:
 
     def profile_path(self, generation: int, rank: int) -> Path:
         """Where the worker looks whether it is to be profiled."""
-        path = self._directory / f"profile-{generation}-{rank}"
+        return self._made("profile", generation, rank, REQUEST_BYTES)
+
+    def _made(self, kind: str, generation: int, rank: int, size_bytes: int) -> Path:
+        path = self._named(kind, generation, rank)
         if not path.exists():
-            path.write_bytes(bytes(REQUEST_BYTES))
+            path.write_bytes(bytes(size_bytes))
             path.chmod(0o600)
         return path
+
+    def _named(self, kind: str, generation: int, rank: int) -> Path:
+        return self._directory / f"{kind}-{generation}-{rank}"
 
     def ask_for_profile(self, rank: int, request: Request) -> None:
         """Once: asked again for the same, by a control that was restarted, it stays the one request."""
@@ -105,8 +107,9 @@ class Watch:
         del self._workers[rank]
         last = read_beat(worker.memory[:BEAT_BYTES]) or worker.beat
         worker.memory.close()
-        flight = (self._directory / f"flight-{generation}-{rank}{end}" for end in ("", ".json", ".tmp"))
-        for path in (self.beat_path(generation, rank), self.profile_path(generation, rank), *flight):
+        flight = self._named("flight", generation, rank)
+        records = (self._named(kind, generation, rank) for kind in ("beat", "profile"))
+        for path in (*records, flight, flight.with_suffix(".json"), flight.with_suffix(".tmp")):
             path.unlink(missing_ok=True)
         return last
 
