@@ -46,6 +46,9 @@ def test_the_rank_that_did_not_enter_is_named_while_the_other_hangs(tmp_path: Pa
         while not says:
             assert time.monotonic() < deadline, gang.log(0) + gang.log(1)
             pids = {rank: int(path.read_text()) for rank in (0, 1) if (path := tmp_path / f"pid-{rank}").exists() and path.read_text()}
+            if len(pids) < 2:  # While they still meet, one of them is behind the other every now and then.
+                time.sleep(0.05)
+                continue
             known = asyncio.run(gather(pids, tmp_path, 1, ON, hung=True))
             done = EffectDone(at=0.0, effect="e1", generation=1, node="n", **known)
             ranks, says = behind(_decoded(done))
