@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import math
+import mmap
+import os
 import random
 import shutil
 import subprocess
@@ -602,6 +604,28 @@ def test_a_manifest_that_the_disk_cannot_read_is_passed_over(tmp_path: Path) -> 
     manifest.unlink()
     manifest.mkdir()  # Stands for a bad block: the system answers with an error of its own when it is read.
     assert names(tmp_path) == ["step-00000010.g1"]
+
+
+@pytest.mark.parametrize("size", [(1 << 20) - 1, 1 << 20, (3 << 20) + 4096, (3 << 20) + 4097])
+@pytest.mark.parametrize("begin", [0, 64])
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_chunk_read_straight_from_the_device_is_the_same_wherever_it_lies_and_goes(tmp_path: Path, size: int, begin: int, cached: bool) -> None:
+    content = random.Random(size).randbytes(size)
+    store = Store(Disk(), tmp_path, "step-00000001.g1", rank=0, known={}, algorithm=best_algorithm())
+    (tmp_path / "step-00000001.g1" / "chunks").mkdir(parents=True)
+    chunk = store.put(content)
+    with (tmp_path / chunk.path).open("rb") as file:
+        if cached:
+            file.read()
+        else:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    place = memoryview(mmap.mmap(-1, begin + size))[begin:]
+    chunks.read_chunk(tmp_path, chunk, store.algorithm, place, alone=True)
+    assert place == content
+    with (tmp_path / chunk.path).open("ab") as file:
+        file.write(b"x")
+    with pytest.raises(CheckpointCorrupt, match="saw more"):
+        chunks.read_chunk(tmp_path, chunk, store.algorithm, place, alone=True)
 
 
 def test_what_was_on_a_gpu_comes_back_through_the_memory_of_the_threads_that_read_it(tmp_path: Path) -> None:

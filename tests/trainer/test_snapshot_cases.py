@@ -25,12 +25,14 @@ from torch.utils.data import DataLoader, TensorDataset
 from trainer.test_snapshots import the_agent
 
 import holdfast
+from holdfast.checkpoint import snapshot
 from holdfast.checkpoint.found import CheckpointFound, list_complete, verify
 from holdfast.checkpoint.gathered import gather
 from holdfast.checkpoint.pieces import state_of
 from holdfast.checkpoint.randomness import apply_randomness, capture_randomness
 from holdfast.checkpoint.read import restore
 from holdfast.checkpoint.told import silent
+from holdfast.trainer import side
 from holdfast.trainer.run import Run
 
 SAVED, STEPS = 3, 6  # The step after which a save is asked for, and how many are begun in all.
@@ -370,8 +372,9 @@ def test_with_a_capturable_optimizer_training_waits_for_the_copy_and_says_so(roo
 
 @needs_gpu
 @pytest.mark.parametrize("where", ["its step", "a function around it"])
-def test_a_compiled_optimizer_step_does_not_run_into_the_copy(room: Room, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)  # Else it starts processes that outlive the test.
+def test_a_compiled_optimizer_step_does_not_run_into_the_copy(room: Room, where: str) -> None:
+    import torch._inductor.config as inductor  # Only here: it takes seconds.
+
     model = wide()
     optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(0.001, device=GPU))
     if where == "its step":
@@ -384,7 +387,8 @@ def test_a_compiled_optimizer_step_does_not_run_into_the_copy(room: Room, where:
         optimizer.zero_grad()
 
     case = Case({"model": model, "optimizer": optimizer}, step)
-    world = train(case)
+    with inductor.patch(compile_threads=1):  # Else it starts processes that outlive the test.
+        world = train(case)
     see_that_it_is(room.saved(), world, case.pieces)
 
 
@@ -411,6 +415,30 @@ def test_module_buffers_that_change_in_the_next_forward_are_those_of_the_step(ro
     case = Case({"model": model, "optimizer": optimizer}, lambda number: learn_wide(model, optimizer))
     world = train(case)
     see_that_it_is(room.saved(), world, case.pieces)
+
+
+@needs_gpu
+@pytest.mark.parametrize("stretch_bytes", [1 << 20, 64 << 20])
+def test_what_is_staged_on_the_gpu_and_what_is_copied_in_stretches_is_the_state_of_the_step(
+    room: Room, monkeypatch: pytest.MonkeyPatch, stretch_bytes: int
+) -> None:  # fmt: skip
+    monkeypatch.setattr(snapshot, "STRETCH_BYTES", stretch_bytes)
+    monkeypatch.setattr(side._Copy, "late_bytes", 1e6)  # As if every copy but for a part of it came too late.
+    model = wide(nn.Conv2d(4, 4, 3).to(memory_format=torch.channels_last))
+    optimizer = torch.optim.AdamW(model[0].parameters(), fused=True)
+    run, staged = guarded(model=model, optimizer=optimizer), []
+    stage = side.Side._stage
+    monkeypatch.setattr(side.Side, "_stage", lambda *given: staged.append(stage(*given)) or staged[-1])
+    for number in run.steps(STEPS):
+        learn_wide(model[0], optimizer)
+        if number in (1, SAVED):
+            run.save()
+            world = stopped({"model": model, "optimizer": optimizer})
+        elif number in (2, STEPS - 2):
+            see_that_it_is(room.saved(), world, {"model": model, "optimizer": optimizer})
+        elif number == STEPS - 1:
+            break
+    assert [bool(one) for one in staged] == [False, True]
 
 
 def write_under_the_copy(room: Room, pieces: dict[str, Any], write: Callable[[], object]) -> dict[str, Any]:

@@ -9,6 +9,7 @@ A tensor's chunks begin where it begins, so that what is frozen is never mixed w
 
 from __future__ import annotations
 
+import mmap
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from holdfast.checkpoint.digest import Bytes, digest_of, new_digest
-from holdfast.checkpoint.disk import Disk, put_file
+from holdfast.checkpoint.disk import Disk, put_file, read_past_the_cache, read_some
 from holdfast.checkpoint.errors import CheckpointCorrupt
 from holdfast.checkpoint.layout import CHUNKS, Chunk
 
@@ -111,13 +112,16 @@ class Store:
 
 
 def fetch(
-    checkpoints: Path, chunks: Iterable[Chunk], algorithm: str, into: Callable[[Chunk], memoryview], use: Callable[[Chunk, memoryview], None]
+    checkpoints: Path, chunks: Iterable[Chunk], algorithm: str, into: Callable[[Chunk], memoryview], use: Callable[[Chunk, memoryview], None], *, alone: bool
 ) -> None:  # fmt: skip
-    """Read each chunk where `into` says, and `use` it once it is checked, both in one of several threads; raises CheckpointCorrupt."""
+    """Read each chunk where `into` says, and `use` it once it is checked, both in one of several threads; raises CheckpointCorrupt.
+
+    `alone` when nobody else on this node reads the same now: it need not be kept in the page cache then.
+    """
 
     def get(chunk: Chunk) -> None:
         view = into(chunk)
-        read_chunk(checkpoints, chunk, algorithm, view)
+        read_chunk(checkpoints, chunk, algorithm, view, alone=alone)
         use(chunk, view)
 
     for _ in several_at_a_time(get, chunks, workers=_READERS):
@@ -134,30 +138,32 @@ def verify_all(checkpoints: Path, chunks: Iterable[Chunk], algorithm: str) -> It
     return several_at_a_time(check, chunks, workers=_READERS)
 
 
-def read_chunk(checkpoints: Path, chunk: Chunk, algorithm: str, into: memoryview) -> None:
+def read_chunk(checkpoints: Path, chunk: Chunk, algorithm: str, into: memoryview, *, alone: bool = False) -> None:
     """Fill `into`, which has the chunk's size; raises CheckpointCorrupt when that is not what was written."""
-    _read(checkpoints / chunk.path, chunk, algorithm, lambda done: into[done : done + _READ_BYTES])
+    _read(checkpoints / chunk.path, chunk, algorithm, lambda done: into[done : done + _READ_BYTES], alone=alone)
 
 
 def verify_chunk(checkpoints: Path, chunk: Chunk, algorithm: str) -> None:
     """Read a chunk and keep nothing of it; raises CheckpointCorrupt when it is not what was written."""
     if not hasattr(_scratch, "memory"):
-        _scratch.memory = memoryview(bytearray(_READ_BYTES))
-    _read(checkpoints / chunk.path, chunk, algorithm, lambda done: _scratch.memory[: chunk.size_bytes - done])
+        _scratch.memory = memoryview(mmap.mmap(-1, _READ_BYTES))
+    _read(checkpoints / chunk.path, chunk, algorithm, lambda done: _scratch.memory[: chunk.size_bytes - done], alone=True)
 
 
 _scratch = threading.local()
 
 
-def _read(path: Path, chunk: Chunk, algorithm: str, place: Callable[[int], memoryview]) -> None:
+def _read(path: Path, chunk: Chunk, algorithm: str, place: Callable[[int], memoryview], *, alone: bool) -> None:
     """Read and hash in pieces that are still in the processor's cache when they are hashed."""
     hasher, done = new_digest(algorithm), 0
     try:
         with path.open("rb", buffering=0) as file:
-            while (piece := place(done)).nbytes and (count := file.readinto(piece)):
+            if alone and chunk.size_bytes >= _READ_BYTES:
+                read_past_the_cache(file)
+            while (piece := place(done)).nbytes and (count := read_some(file, piece)):
                 hasher.update(piece[:count])
                 done += count
-            beyond = file.read(1)
+            beyond = read_some(file, memoryview(bytearray(1)))
     except OSError as error:
         raise CheckpointCorrupt(f"chunk {path} cannot be read: {error}.", chunk) from error
     if done != chunk.size_bytes or beyond:

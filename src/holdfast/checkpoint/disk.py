@@ -90,6 +90,34 @@ def _write_past_the_cache(file: io.FileIO, view: memoryview) -> int:
     return done
 
 
+def read_past_the_cache(file: io.FileIO) -> None:
+    """Let what follows be read straight from the device, which is faster and throws nothing out of the cache, unless the cache has it already.
+
+    To be read with `read_some`, into memory that begins at a page.
+    """
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)  # Else the question alone would fetch more.
+    try:
+        os.preadv(file.fileno(), [bytearray(1)], 0, os.RWF_NOWAIT)
+    except BlockingIOError:
+        with contextlib.suppress(OSError):
+            fcntl.fcntl(file, fcntl.F_SETFL, fcntl.fcntl(file, fcntl.F_GETFL) | os.O_DIRECT)
+    except OSError:
+        pass  # A file system that cannot be asked.
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_NORMAL)
+
+
+def read_some(file: io.FileIO, view: memoryview) -> int:
+    """How many bytes were read; 0 at the end. What the device does not read straight, a part of a block or to memory that it cannot reach, the cache does."""
+    try:
+        return file.readinto(view) or 0
+    except OSError as error:
+        flags = fcntl.fcntl(file, fcntl.F_GETFL)
+        if error.errno != errno.EINVAL or not flags & os.O_DIRECT:
+            raise
+        fcntl.fcntl(file, fcntl.F_SETFL, flags & ~os.O_DIRECT)
+        return file.readinto(view) or 0
+
+
 def make_directories(disk: Disk, path: Path) -> None:
     """Make a directory and those above it that are missing. All but the deepest are durable then; that one is when its parent is synced.
 

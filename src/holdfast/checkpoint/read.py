@@ -33,19 +33,20 @@ class Restored:
     randomness: dict[str, Any]  # Nothing for a rank that nobody was: it draws its own.
 
 
-def restore(path: Path, pieces: Pieces, *, rank: int, world_size: int) -> Restored:
+def restore(path: Path, pieces: Pieces, *, rank: int, world_size: int, alone: bool = False) -> Restored:
     """Load the checkpoint in `path` into `pieces`; raises CheckpointCorrupt or CheckpointMismatch, and then `pieces` must not be trained on.
 
     The number of ranks may be another than that which saved. What a rank held alone and what is no part of anything larger then comes from the rank of
-    the same number, or for a rank that is new from one of the old; its random numbers are its own.
+    the same number, or for a rank that is new from one of the old; its random numbers are its own. `alone` when no other rank is on this node.
     """
     found = look_at(path)
     source = rank % found.world_size
     try:
         for chunk in found.manifest.chunks:
             verify_size(path.parent, chunk)
-        own = _where_it_was(pieces, lambda gpu: _get(found, source, "own", gpu, whole=found.world_size == world_size))
-        shared = _where_it_was(pieces, lambda gpu: _get(found, 0, "shared", gpu, whole=True)) if own["shared"] else {}
+        same = found.world_size == world_size
+        own = _where_it_was(pieces, lambda gpu: _get(found, source, "own", gpu, whole=same, alone=same or alone))
+        shared = _where_it_was(pieces, lambda gpu: _get(found, 0, "shared", gpu, whole=True, alone=alone)) if own["shared"] else {}
         apply(pieces, {**own["pieces"], **shared}, lambda tensors: _fill(found, tensors))
     except CheckpointCorrupt as corrupt:
         raise CheckpointCorrupt(f"checkpoint {found.name} cannot be restored: {corrupt} {advice(path, corrupt.chunk)}") from corrupt
@@ -120,11 +121,11 @@ def _where_it_was(pieces: Pieces, get: Callable[[Any], dict[str, Any]]) -> dict[
         return get(None)
 
 
-def _get(found: CheckpointFound, rank: int, part: str, gpu: Any, *, whole: bool) -> dict[str, Any]:
+def _get(found: CheckpointFound, rank: int, part: str, gpu: Any, *, whole: bool, alone: bool) -> dict[str, Any]:
     """A rank's state; unless `whole`, without its parts of tensors that are sharded, since nobody will have the same parts."""
     note = note_of(found, rank)[part]
     without = frozenset() if whole else sharded_parts(note["document"])
-    value = get_value(found.path.parent, found.manifest.by_digest(), found.manifest.algorithm, note, without=without, gpu=gpu)
+    value = get_value(found.path.parent, found.manifest.by_digest(), found.manifest.algorithm, note, without=without, gpu=gpu, alone=alone)
     assert isinstance(value, dict), f"the {part} state is a {type(value)}, which we never write"
     return value
 

@@ -17,7 +17,7 @@ import json
 import mmap
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -29,6 +29,7 @@ from holdfast.checkpoint.remove import Retention
 
 NONE: Final = -1
 DATA: Final = 4096
+STRETCH_BYTES: Final = 64 << 20  # What a GPU's driver is asked to register at a time.
 _MAGIC: Final = 0x484F4C4446415354
 _SEAL: Final = struct.Struct("<QQqqQQ")
 _WORD: Final = struct.Struct("<Q")
@@ -117,6 +118,14 @@ def offsets(sizes: Sequence[int]) -> tuple[list[int], int]:
         places.append(begin)
         end = begin + size
     return places, end
+
+
+def within_stretches(offset: int, size: int) -> Iterator[tuple[int, int]]:
+    """The bytes of the data from `offset` on, cut at the borders of stretches. An element is never cut, since `offsets` gives it a place that it divides."""
+    while size > 0:
+        end = min(offset + size, (offset // STRETCH_BYTES + 1) * STRETCH_BYTES)
+        yield offset, end
+        offset, size = end, size - (end - offset)
 
 
 class Buffer:

@@ -17,6 +17,7 @@ from holdfast.checkpoint.chunks import Extent, Store, fetch, put_cut
 from holdfast.checkpoint.document import dtype_named, from_document, to_document
 from holdfast.checkpoint.errors import CheckpointCorrupt
 from holdfast.checkpoint.layout import Chunk
+from holdfast.checkpoint.snapshot import within_stretches
 
 Note = dict[str, Any]
 
@@ -29,14 +30,16 @@ def put_value(store: Store, value: Any) -> Note:
     return {"document": document, "tensors": [{**kind_of(tensor), "at": at} for tensor, at in zip(tensors, places, strict=True)]}
 
 
-def get_value(checkpoints: Path, chunks: Mapping[str, Chunk], algorithm: str, note: Note, *, without: frozenset[int] = frozenset(), gpu: Any = None) -> Any:
+def get_value(
+    checkpoints: Path, chunks: Mapping[str, Chunk], algorithm: str, note: Note, *, without: frozenset[int] = frozenset(), gpu: Any = None, alone: bool = False
+) -> Any:  # fmt: skip
     """The value a note stands for, with None for the tensors it is wanted `without`; raises CheckpointCorrupt.
 
-    Tensors are on the CPU, but those that were on a GPU are on `gpu` if there is one.
+    Tensors are on the CPU, but those that were on a GPU are on `gpu` if there is one. `alone` as in `fetch`.
     """
     wanted = [number for number in range(len(note["tensors"])) if number not in without]
     tensors: list[Any] = [None] * len(note["tensors"])
-    found = get_tensors(checkpoints, chunks, algorithm, [note["tensors"][number] for number in wanted], gpu=gpu)
+    found = get_tensors(checkpoints, chunks, algorithm, [note["tensors"][number] for number in wanted], gpu=gpu, alone=alone)
     for number, tensor in zip(wanted, found, strict=True):
         tensors[number] = tensor
     try:
@@ -45,13 +48,13 @@ def get_value(checkpoints: Path, chunks: Mapping[str, Chunk], algorithm: str, no
         raise CheckpointCorrupt(f"the note of a rank's state makes no sense: {error!r}.") from error
 
 
-def get_tensors(checkpoints: Path, chunks: Mapping[str, Chunk], algorithm: str, kinds: Sequence[Note], *, gpu: Any = None) -> list[Any]:
+def get_tensors(checkpoints: Path, chunks: Mapping[str, Chunk], algorithm: str, kinds: Sequence[Note], *, gpu: Any = None, alone: bool = False) -> list[Any]:
     """The tensors that a note describes, where `get_value` says; raises CheckpointCorrupt."""
     try:
         tensors = [_empty(kind, gpu) for kind in kinds]
         wanted = _wanted(kinds, chunks)
         landing = _Landing(tensors, [gpu is not None and bool(kind.get("cuda")) for kind in kinds], wanted, gpu)
-        fetch(checkpoints, [chunks[digest] for digest in wanted], algorithm, landing.into, landing.use)
+        fetch(checkpoints, [chunks[digest] for digest in wanted], algorithm, landing.into, landing.use, alone=alone)
         return tensors
     except (KeyError, IndexError, TypeError, ValueError) as error:
         raise CheckpointCorrupt(f"the note of a rank's state makes no sense: {error!r}.") from error
@@ -153,8 +156,12 @@ def tensor_in(data: memoryview, described: Note, gpu: Any) -> Any:
     if not described["size"]:
         return _empty(kind, gpu)
     flat = torch.frombuffer(data, dtype=dtype, count=described["size"] // dtype.itemsize, offset=described["offset"])
-    tensor = flat.as_strided(kind["shape"], kind["stride"]) if "stride" in kind else flat.view(kind["shape"])
-    return tensor.to(gpu, non_blocking=True) if gpu is not None and kind.get("cuda") else tensor.clone()
+    tensor, offset = _empty(kind, gpu), described["offset"]
+    target = in_order(tensor).view(-1)
+    for begin, end in within_stretches(offset, described["size"]):
+        part = slice((begin - offset) // dtype.itemsize, (end - offset) // dtype.itemsize)
+        target[part].copy_(flat[part], non_blocking=True)
+    return tensor
 
 
 def in_order(tensor: Any) -> Any:

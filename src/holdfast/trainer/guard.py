@@ -196,7 +196,7 @@ def _restore(
     try:
         restored = _recall(beginning.restore, pieces, snapshots, place, say)
         if restored is None:
-            restored = restore(directory / beginning.restore, pieces, rank=place.rank, world_size=place.world_size)
+            restored = restore(directory / beginning.restore, pieces, rank=place.rank, world_size=place.world_size, alone=place.local_world_size == 1)
     except CheckpointCorrupt as corrupt:
         if not place.plugged:
             raise
@@ -214,7 +214,7 @@ def _recall(name: str, pieces: dict[str, Any], snapshots: Snapshots | None, plac
     found = snapshots.find(name) if snapshots is not None else None
     if snapshots is None or found is None:
         return None
-    snapshots.pin()
+    snapshots.pin(found[0])
     restored = recall(*found, pieces, world_size=place.world_size)
     if restored is not None and place.rank == 0:
         say.line(f"step {restored.step} is restored from memory.")

@@ -3,24 +3,15 @@
 There are two buffers, and they outlive the worker: the next one of its rank finds in them what to restore. One whose content is still needed is never
 written over: if both are, the save is skipped.
 
-On a GPU nothing waits for the copy but the optimizer's next step, and that on the GPU:
-
-    training stream   step 10 ─┬─ what no optimizer owns, copied ─┬─ forward and backward of step 11 ──┬─ optimizer.step
-    side stream                └──────────────────────────────────┴─ parameters and moments, copied ───┘
-    a thread                                                                          waits for the copy ─ seals the buffer
-
-Only what a registered optimizer owns is copied on the side, because only its next step is known to wait. Somebody else who writes to such a tensor meanwhile is
-noticed by its version counter, and the snapshot is thrown away.
+On a GPU it is copied beside the training (`side.py`), into memory that the GPU reaches by itself (`pinned.py`).
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,13 +21,16 @@ from holdfast.checkpoint.layout import parse_directory_name
 from holdfast.checkpoint.memory import available_bytes
 from holdfast.checkpoint.remove import Retention
 from holdfast.checkpoint.snapshot import NONE, Buffer, Word, describe, offsets
-from holdfast.checkpoint.state import in_order, kind_of
+from holdfast.checkpoint.state import kind_of
+from holdfast.trainer.pinned import pin, unpin
 from holdfast.trainer.place import Place
 from holdfast.trainer.say import Say
+from holdfast.trainer.side import Side, Target, issue, optimizers_in, why_not
 
 _SPARE_BYTES: Final = 1 << 20  # For the note, and for state that grows a little.
 _SHARE_OF_MEMORY: Final = 0.4  # Of what is free, for one of the two buffers of every rank on the node: a snapshot must not cost the run its life.
 _AT_ONCE_BYTES: Final = 64 << 20  # So much memory is there in a few hundredths of a second.
+_PINNERS: Final = 4  # Threads, when somebody waits for it.
 _VERIFY_S: Final = 5.0  # How long the agent may take to verify a snapshot before the disk is the better choice, besides what its size takes.
 _VERIFY_BYTES_PER_S: Final = 200 << 20
 
@@ -47,9 +41,9 @@ class Snapshots:
     def __init__(self, directory: Path, generation: int, place: Place, *, pieces: Mapping[str, Any], say: Say) -> None:
         self._directory, self._generation, self._place = directory, generation, place
         self._buffers = [Buffer.open(self._path(place.rank, which)) for which in (0, 1)]  # What the generation before left, if this node had this rank.
-        self._pinned: set[int] = set()
+        self._pinned: dict[int, list[int]] = {}  # Which buffer is, and where; an empty list when the driver refused, as it would again.
         self._pieces, self._say = pieces, say
-        self._side: _Side | None = None
+        self._side: Side | None = None
         self._preparing: threading.Thread | None = None
         self._durable = self._failed = NONE
 
@@ -70,7 +64,7 @@ class Snapshots:
                     buffer = self._buffers[which]
                     if buffer is None or (buffer.data.nbytes < size_bytes and buffer.is_writable(0)):
                         self._make(which, size_bytes)
-                    self._pin(which)
+                    self._pin(which, workers=1)  # The training needs the cores more.
             except OSError:
                 pass  # Not enough memory: the first save finds the same, and says it.
             finally:
@@ -99,7 +93,7 @@ class Snapshots:
             _copy(state.tensors, state.targets(buffer))
             buffer.seal(shard.step, shard.generation, state.data_bytes, note)
         else:
-            side.copy(state, state.targets(buffer), lambda: buffer.seal(shard.step, shard.generation, state.data_bytes, note))
+            side.copy(state, state.tensors, state.targets(buffer), lambda: buffer.seal(shard.step, shard.generation, state.data_bytes, note))
         return True
 
     def find(self, name: str) -> tuple[Buffer, Buffer | None] | None:
@@ -125,11 +119,10 @@ class Snapshots:
             time.sleep(0.002)
         return buffer
 
-    def pin(self) -> None:
-        """Let the GPU reach what is there already."""
-        for which, buffer in enumerate(self._buffers):
-            if buffer is not None:
-                self._pin(which)
+    def pin(self, found: Buffer) -> None:
+        """Let the GPU reach one that was found, if it is this rank's."""
+        if found in self._buffers:
+            self._pin(self._buffers.index(found))
 
     @property
     def durable(self) -> int:
@@ -183,36 +176,25 @@ class Snapshots:
         buffer = self._buffers[which] = Buffer.create(path, size_bytes)
         return buffer
 
-    def _pin(self, which: int) -> None:
-        """Let the GPU write there by itself; without that a copy takes four times as long, and works as well."""
+    def _pin(self, which: int, *, workers: int = _PINNERS) -> None:
         import torch
 
-        cuda: Any = torch.cuda
         buffer = self._buffers[which]
-        if buffer is not None and which not in self._pinned and cuda.is_initialized():
-            self._pinned.add(which)  # Also when it fails: it would again.
-            if cuda.cudart().cudaHostRegister(_address_of(buffer), buffer.data.nbytes, 0) != cuda.cudart().cudaError.success:
-                _forget_error()
+        if buffer is not None and which not in self._pinned and torch.cuda.is_initialized():
+            self._pinned[which] = pin(buffer, workers=workers)
 
     def _unpin(self, which: int) -> None:
-        import torch
+        unpin(self._pinned.pop(which, []))
 
-        cuda: Any = torch.cuda
-        buffer = self._buffers[which]
-        if buffer is not None and which in self._pinned:
-            self._pinned.discard(which)
-            if cuda.cudart().cudaHostUnregister(_address_of(buffer)) != cuda.cudart().cudaError.success:
-                _forget_error()
-
-    def _side_for(self, tensors: Sequence[Any]) -> _Side | None:
+    def _side_for(self, tensors: Sequence[Any]) -> Side | None:
         """Where to copy on the side; None where there is no GPU, or no optimizer of which it is known when it steps."""
         if self._side is None and any(tensor.is_cuda for tensor in tensors):
-            optimizers = _optimizers(self._pieces)
-            why_not = _why_not(optimizers)
-            if why_not:
-                self._say.once("side", f"snapshots are not copied beside the training, but before it goes on: {why_not}.")
+            optimizers = optimizers_in(self._pieces)
+            reason = why_not(optimizers)
+            if reason:
+                self._say.once("side", f"snapshots are not copied beside the training, but before it goes on: {reason}.")
             else:
-                self._side = _Side(optimizers, self._say)
+                self._side = Side(optimizers, self._say)
         return self._side
 
 
@@ -234,12 +216,11 @@ class _State:
             self.described[name]["tensors"] = [{"kind": kind_of(tensor), "offset": offset, "size": tensor.nbytes} for tensor, offset in placed]
             begin += len(tensors)
 
-    def targets(self, buffer: Buffer) -> list[Any]:
-        """For each tensor one of the same shape and kind in the buffer; None for one that has no bytes."""
+    def targets(self, buffer: Buffer) -> list[Target | None]:
         import torch
 
         return [
-            torch.frombuffer(buffer.data, dtype=tensor.dtype, count=tensor.numel(), offset=offset) if tensor.nbytes else None
+            Target(torch.frombuffer(buffer.data, dtype=tensor.dtype, count=tensor.numel(), offset=offset), offset) if tensor.nbytes else None
             for tensor, offset in zip(self.tensors, self._offsets, strict=True)
         ]
 
@@ -253,87 +234,6 @@ class _State:
         return "a tensor"
 
 
-@dataclass(slots=True)
-class _Copy:
-    """A copy under way. `changed` is the number of a tensor that somebody wrote to before the optimizer stepped; None until that is known."""
-
-    done: Any
-    state: _State
-    watched: list[tuple[int, Any, int]]  # Number, tensor, version.
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    changed: int | None = None
-
-    def judge(self) -> int:
-        """Whether a tensor has changed so far. The first answer counts: after the optimizer has stepped all of them have."""
-        with self.lock:
-            if self.changed is None:
-                self.changed = next((number for number, tensor, version in self.watched if tensor._version != version), NONE)
-            return self.changed
-
-
-class _Side:
-    """The side stream, the hooks that make optimizers wait for it, and the thread that seals."""
-
-    def __init__(self, optimizers: Sequence[Any], say: Say) -> None:
-        import torch
-
-        cuda: Any = torch.cuda
-        self._optimizers, self._say = optimizers, say
-        self._stream = cuda.Stream()
-        self._copy: _Copy | None = None
-        for optimizer in optimizers:
-            optimizer.register_step_pre_hook(self._before_step)
-
-    @property
-    def is_copying(self) -> bool:
-        return self._copy is not None
-
-    def copy(self, state: _State, targets: Sequence[Any], seal: Any) -> None:
-        import torch
-
-        cuda: Any = torch.cuda
-        owned = self._owned()
-        mine = [number for number, tensor in enumerate(state.tensors) if tensor.is_cuda and tensor.data_ptr() in owned]
-        rest = sorted(set(range(len(targets))) - set(mine))
-        _issue([state.tensors[number] for number in rest], [targets[number] for number in rest])
-        self._stream.wait_stream(cuda.current_stream())
-        with cuda.stream(self._stream):
-            _issue([state.tensors[number] for number in mine], [targets[number] for number in mine])
-            done = cuda.Event()
-            done.record(self._stream)
-        watched = [(number, state.tensors[number], state.tensors[number]._version) for number in mine]
-        self._copy = copy = _Copy(done, state, watched)
-        threading.Thread(target=self._seal, args=(copy, seal), name="holdfast-snapshot", daemon=True).start()
-
-    def _before_step(self, *_: Any) -> None:
-        """Ahead of every optimizer step: let the GPU finish the copy before it changes what is copied. The thread does not wait."""
-        import torch
-
-        copy = self._copy
-        if copy is not None:
-            copy.judge()
-            torch.cuda.current_stream().wait_event(copy.done)
-
-    def _seal(self, copy: _Copy, seal: Any) -> None:
-        copy.done.synchronize()
-        changed = copy.judge()
-        if changed == NONE:
-            seal()
-        else:
-            path = copy.state.path_of(changed)
-            self._say.once("changed", f"a snapshot is thrown away: {path} was written to while it was copied, and not by its optimizer's step.")
-        self._copy = None
-
-    def _owned(self) -> set[int]:
-        """The addresses of all that the registered optimizers own."""
-        found = set()
-        for optimizer in self._optimizers:
-            for parameter in _parameters(optimizer):
-                found.add(_address(parameter))
-                found |= {_address(value) for value in optimizer.state.get(parameter, {}).values() if hasattr(value, "data_ptr")}
-        return found
-
-
 def _use(gpu: Any) -> None:
     """Each thread has a GPU of its own, at first the first one: pinning memory there would wake it for nothing."""
     import torch
@@ -341,58 +241,10 @@ def _use(gpu: Any) -> None:
     torch.cuda.set_device(gpu)
 
 
-def _address_of(buffer: Buffer) -> int:
-    return ctypes.addressof(ctypes.c_char.from_buffer(buffer.data))
-
-
-def _forget_error() -> None:
-    """CUDA keeps an error until somebody asks for it, and the next one who does is the training: it has nothing to do with ours."""
-    maps = Path("/proc/self/maps").read_text().split()
-    library = next((path for path in maps if "/libcudart" in path), None)
-    if library is not None:
-        ctypes.CDLL(library).cudaGetLastError()
-
-
-def _optimizers(pieces: Mapping[str, Any]) -> list[Any]:
-    import torch
-
-    return [piece for piece in pieces.values() if isinstance(piece, torch.optim.Optimizer)]
-
-
-def _parameters(optimizer: Any) -> list[Any]:
-    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
-
-
-def _address(tensor: Any) -> int:
-    local = tensor.to_local() if hasattr(tensor, "to_local") else tensor
-    return int(local.data_ptr())
-
-
-def _why_not(optimizers: Sequence[Any]) -> str:
-    """Why it is not known when these optimizers step, or nothing."""
-    if not optimizers:
-        return "guard() was given no optimizer, so nobody says when the parameters change"
-    if any(group.get("capturable") for optimizer in optimizers for group in optimizer.param_groups):
-        return "an optimizer is capturable, and a captured step runs no hooks"
-    if any(hasattr(optimizer.step, "_torchdynamo_orig_callable") for optimizer in optimizers):
-        return "an optimizer's step is compiled, and may run without its hooks"
-    if any(hasattr(parameter, "_in_backward_optimizers") for optimizer in optimizers for parameter in _parameters(optimizer)):
-        return "an optimizer steps in the backward pass"
-    return ""
-
-
-def _copy(tensors: Sequence[Any], targets: Sequence[Any]) -> None:
+def _copy(tensors: Sequence[Any], targets: Sequence[Target | None]) -> None:
     """Copy, and come back when it is done."""
     import torch
 
-    _issue(tensors, targets)
+    issue(tensors, targets)
     if any(tensor.is_cuda for tensor in tensors):
         torch.cuda.synchronize()
-
-
-def _issue(tensors: Sequence[Any], targets: Sequence[Any]) -> None:
-    """From the CPU at once; from a GPU in the current stream, behind what it has to do."""
-    for tensor, target in zip(tensors, targets, strict=True):
-        if target is not None:
-            source = in_order(tensor)
-            target.view(source.shape).copy_(source, non_blocking=True)
