@@ -1,7 +1,7 @@
 """Mirrored pairs of blocks: `plain`, the bare loop with Holdfast's processes stopped, and `guarded`, the same steps inside its lines with all of them at work.
 
-One process group, one model for both. The benchmark writes `PAIRS STEPS SEED PID...` into the file `go`. Every rank appends one line per pair to a
-file of its own: which kind came first, then wall and CPU seconds of the four blocks in order.
+One process group, and two models that are alike: the bare one has none of our hooks. The benchmark writes `PAIRS STEPS SEED PID...` into the file `go`. Every
+rank appends one line per pair to a file of its own: which kind came first, then wall and CPU seconds of the four blocks in order.
 """
 
 import math
@@ -24,8 +24,8 @@ torch.set_num_threads(1)
 dist.init_process_group("nccl" if device == "cuda" else "gloo")
 rank = dist.get_rank()
 width, batch = (4096, 1024) if device == "cuda" else (256, 64)
-model = DistributedDataParallel(torch.nn.Linear(width, width).to(device))
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
+bare, model = (DistributedDataParallel(torch.nn.Linear(width, width).to(device)) for _ in range(2))  # One that has none of our hooks.
+bare_optimizer, optimizer = (torch.optim.SGD(one.parameters(), lr=1e-4) for one in (bare, model))
 run = holdfast.guard(model=model, optimizer=optimizer, save_every=0)
 steps = run.steps(10**9)
 x = torch.randn(batch, width, device=device)
@@ -37,7 +37,7 @@ def finish() -> None:
         torch.cuda.synchronize()
 
 
-def train(repeats: int) -> torch.Tensor:
+def train(model: DistributedDataParallel, optimizer: torch.optim.Optimizer) -> torch.Tensor:
     for _ in range(repeats - 1):
         model.module(x)  # Work of an adjustable length; only the last pass talks to the other ranks.
     loss = (model(x) - x).pow(2).mean()
@@ -50,13 +50,13 @@ def train(repeats: int) -> torch.Tensor:
 
 def plain(count: int) -> None:
     for _ in range(count):
-        train(repeats)
+        train(bare, bare_optimizer)
 
 
 def guarded(count: int) -> None:
     for _ in range(count):
         next(steps)
-        run.report(loss=train(repeats))
+        run.report(loss=train(model, optimizer))
 
 
 def repeats_for(seconds: float) -> int:
@@ -92,6 +92,7 @@ def block(kind: str) -> tuple[float, float]:
 
 
 repeats = repeats_for(step_s)
+plain(5)
 guarded(5)
 out = os.open(os.path.join(scratch, f"blocks-{rank}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 while not os.path.exists(os.path.join(scratch, "go")):

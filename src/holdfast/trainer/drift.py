@@ -25,8 +25,8 @@ _SAMPLE: Final = 4_000_000  # Parameters whose change is measured.
 class Drift:
     def __init__(self, pieces: Mapping[str, Any], numbers: Numbers, world_size: int) -> None:
         self._numbers = numbers
-        self._every = _FIRST_EVERY
-        self._step = 0
+        self.every = _FIRST_EVERY  # Steps from one look to the next.
+        self.step = 0  # That is done.
         self._cost_s = 0.0
         self._before: list[tuple[Any, Any]] = []
         self._parameters = _parameters(pieces)
@@ -40,20 +40,18 @@ class Drift:
             optimizers[0].register_step_pre_hook(lambda *_: self._before_step())
             optimizers[0].register_step_post_hook(lambda *_: self._after_step())
 
-    def finish(self, step: int) -> None:
-        """A step is done."""
-        self._step = step
-        if step % self._every == 0:
-            began = perf_counter()
-            if self._replicas:
-                self._numbers.offer(DIGEST, _digest(self._replicas, step))
-            if self._parameters:
-                self._numbers.offer(PARAMETER_NORM, _norm(self._parameters))
-            self._space_out(self._cost_s + perf_counter() - began)
-            self._cost_s = 0.0
+    def look(self) -> None:
+        """To be called when `step` is a multiple of `every`."""
+        began = perf_counter()
+        if self._replicas:
+            self._numbers.offer(DIGEST, _digest(self._replicas, self.step))
+        if self._parameters:
+            self._numbers.offer(PARAMETER_NORM, _norm(self._parameters))
+        self._space_out(self._cost_s + perf_counter() - began)
+        self._cost_s = 0.0
 
     def _before_step(self) -> None:
-        if (self._step + 1) % self._every == 0 and not self._before:
+        if (self.step + 1) % self.every == 0 and not self._before:
             began = perf_counter()
             self._before = [(parameter, parameter.detach().clone()) for parameter in _sample(self._parameters)]
             self._cost_s = perf_counter() - began
@@ -71,7 +69,7 @@ class Drift:
         """Look half as often while it costs too much. The steps of the larger spacing are among those of the smaller one, so ranks stay comparable."""
         now = perf_counter()
         if cost_s > _SHARE * (now - self._looked_at):
-            self._every *= 2
+            self.every *= 2
         self._looked_at = now
 
 

@@ -6,6 +6,7 @@ after the copy says so, usually a step later. Nothing here waits for a GPU.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from time import perf_counter
 from typing import Any, Final
 
@@ -15,27 +16,33 @@ _EVERY_S: Final = 0.05  # Sending a number costs 50 µs, and nobody looks at the
 class Numbers:
     """The newest value of every number reported."""
 
-    def __init__(self) -> None:
+    def __init__(self, told: Callable[[str, float, int], None] = lambda *_: None) -> None:
+        """`told` hears of each that arrives: its name, its value, and the step in which it was offered."""
         self.arrived: dict[str, float] = {}
+        self._told = told
         self._slots: dict[str, _Slot] = {}
 
-    def offer(self, name: str, value: Any) -> None:
+    def offer(self, name: str, value: Any, *, step: int = 0) -> None:
         """Take a number or a tensor of one element; raises TypeError or ValueError for anything else."""
         if isinstance(value, float):
-            self.arrived[name] = value
+            self._arrive(name, value, step)
         elif getattr(value, "is_cuda", False):
-            self._send(name, value)
+            self._send(name, value, step)
         else:
-            self.arrived[name] = float(_local(value))
+            self._arrive(name, float(_local(value)), step)
 
     def collect(self) -> None:
         """Take in what has arrived; what has not stays on its way."""
         for name, slot in self._slots.items():
             if slot.on_the_way and slot.event.query():
                 slot.on_the_way = False
-                self.arrived[name] = float(slot.landed)
+                self._arrive(name, float(slot.landed), slot.step)
 
-    def _send(self, name: str, value: Any) -> None:
+    def _arrive(self, name: str, value: float, step: int) -> None:
+        self.arrived[name] = value
+        self._told(name, value, step)
+
+    def _send(self, name: str, value: Any, step: int) -> None:
         """One at a time for each name: while one is on its way the GPU is behind, and a newer number would only queue."""
         slot, now = self._slots.get(name), perf_counter()
         if slot is not None and (slot.on_the_way or now - slot.sent_at < _EVERY_S):
@@ -51,17 +58,17 @@ class Numbers:
             slot = self._slots[name] = _Slot(torch.empty((), dtype=scalar.dtype, pin_memory=True), torch.cuda.Event())
         slot.landed.copy_(scalar.reshape(()), non_blocking=True)
         slot.event.record()
-        slot.on_the_way, slot.sent_at = True, now
+        slot.on_the_way, slot.sent_at, slot.step = True, now, step
 
 
 class _Slot:
     """Where one number lands, again and again: making pinned memory and events anew took longer than the copy."""
 
-    __slots__ = ("event", "landed", "on_the_way", "sent_at")
+    __slots__ = ("event", "landed", "on_the_way", "sent_at", "step")
 
     def __init__(self, landed: Any, event: Any) -> None:
         self.landed, self.event = landed, event
-        self.on_the_way, self.sent_at = False, 0.0
+        self.on_the_way, self.sent_at, self.step = False, 0.0, 0
 
 
 def _local(value: Any) -> Any:

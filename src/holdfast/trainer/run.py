@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from time import perf_counter
 from types import MappingProxyType
-from typing import Any, TypeVar, overload
+from typing import Any, Final, TypeVar, overload
 
 from holdfast.checkpoint.randomness import apply_randomness
 from holdfast.checkpoint.read import Restored
@@ -29,6 +29,7 @@ from holdfast.trainer.stop import EXIT_STOPPED, Stop
 from holdfast.trainer.training import Training
 
 Batch = TypeVar("Batch")
+_ACCOUNT_EVERY_S: Final = 0.05  # Nobody looks more often.
 
 
 class Run:
@@ -43,9 +44,10 @@ class Run:
         self._beats, self._saves, self._stop, self._say, self._pieces = beats, saves, stop, say, pieces
         self._restored, self._world_size, self._profiling = restored, world_size, profiling
         self._prepared = False
-        self._numbers = Numbers()
-        self._split, self._drift = Split(beats.gauges), Drift(pieces, self._numbers, world_size)
+        self._account_at = 0.0
         self._training = Training(beats.gauges, pieces)
+        self._numbers = Numbers(self._training.take)
+        self._split, self._drift = Split(beats.gauges), Drift(pieces, self._numbers, world_size)
         if stop is not None:  # An agent is there to read them.
             self._measure()
         self._feed: Feed[Any] | None = None
@@ -75,7 +77,7 @@ class Run:
         try:
             for name, value in (("loss", loss), ("grad_norm", grad_norm), *numbers.items()):
                 if value is not None:
-                    self._numbers.offer(name, value)
+                    self._numbers.offer(name, value, step=self.step + 1)
         except Exception as error:  # A number that cannot be read is not worth a run.
             self._say.once("report", f"a reported number could not be read and is left out: {error}")
 
@@ -143,13 +145,26 @@ class Run:
         beats.steps_total, beats.step, beats.step_started = total, self.step, self.step
         beats.flags |= RESTORED
         beats.enter("start")
-        self._split.restart()
+        self._split.restart(self.step)
 
     def _finish_step(self) -> None:
-        self.step += 1
+        """At every step a beat; all else only as often as somebody looks, since after a wait for a GPU nothing is in the processor's caches, and
+        every line takes ten times as long.
+        """
+        self.step = step = self.step + 1
+        beats, now = self._beats, perf_counter()
         try:
-            self._tell()
-            if self._stop is not None and self._stop.due(self.step):
+            if step == beats.step_started + 1:
+                self._split.restart(step)  # The first step of a process says nothing about the others: it compiles, it meets the other ranks.
+            self._drift.step = step
+            if step % self._drift.every == 0:
+                self._drift.look()
+            if now >= self._account_at:
+                self._account()
+                self._account_at = now + _ACCOUNT_EVERY_S
+            beats.step = step
+            beats.enter("step")
+            if self._stop is not None and self._stop.due(step):
                 self._leave_early()
         except Exception as error:  # Our own mistake or a lost store: the loop goes on without the rest.
             self._say.once("step", f"beats or the graceful stop failed and are left out: {error!r}")
@@ -173,20 +188,6 @@ class Run:
         with contextlib.nullcontext() if profiling.recording else self.phase("profile"):
             profiling.go_on(self.step, totals)
 
-    def _tell(self) -> None:
-        beats, numbers = self._beats, self._numbers
-        numbers.collect()
-        self._saves.look()
-        beats.saved_step, beats.save_every = self._saves.saved_step, self._saves.every
-        beats.step = self.step
-        beats.loss = numbers.arrived.get("loss", beats.loss)
-        beats.grad_norm = numbers.arrived.get("grad_norm", beats.grad_norm)
-        if self._stop is not None:
-            self._account()
-            if self._stop.wanted:
-                beats.flags |= STOPPING
-        beats.enter("step")
-
     def _measure(self) -> None:
         try:
             self._split.install(self._pieces)
@@ -195,18 +196,23 @@ class Run:
             self._say.once("measure", f"the parts of a step cannot be measured, and are left out: {error!r}")
 
     def _account(self) -> None:
-        """Write down where the time went and what was reported. The first step of a process says nothing about the others."""
-        gauges = self._beats.gauges
-        if self.step > self._beats.step_started + 1:
-            self._split.finish(data_s=self._beats.data_wait_s if self._feed is not None else 0.0, save_s=self._beats.save_s)
-        else:
-            self._split.restart()
-        self._drift.finish(self.step)
-        self._training.finish(self.step, self._numbers.arrived)
+        """Write down where the time went, what was reported and what was saved."""
+        beats, numbers, gauges = self._beats, self._numbers, self._beats.gauges
+        numbers.collect()
+        self._saves.look()
+        beats.saved_step, beats.save_every = self._saves.saved_step, self._saves.every
+        beats.loss = numbers.arrived.get("loss", beats.loss)
+        beats.grad_norm = numbers.arrived.get("grad_norm", beats.grad_norm)
+        if self._stop is None:
+            return  # No agent is there to read the rest.
+        if self._stop.wanted:
+            beats.flags |= STOPPING
+        self._split.write(self.step, data_s=beats.data_wait_s if self._feed is not None else 0.0, save_s=beats.save_s)
+        self._training.write()
         gauges.set(SKIPPED, self._saves.skipped)
         if self._feed is not None:
             gauges.set(EPOCH, self._feed.epochs_done)
-        for name, value in self._numbers.arrived.items():
+        for name, value in numbers.arrived.items():
             if name not in ("loss", "grad_norm") and not gauges.set(name, value):
                 self._say.once("gauges", f"there are more numbers than can be watched: {name!r} and those after it are left out")
         for name, value, unit in own_numbers.collect():
@@ -215,6 +221,7 @@ class Run:
             self._say.once(f"gauge {name}", f"the gauge {name!r} was given what is no number, and that is left out: {why}")
 
     def _leave_early(self) -> None:
+        self._account()
         if self._saves.wanted_at_end(self.step):
             self._save_now(last=True)
         if self._profiling is not None:
@@ -223,6 +230,7 @@ class Run:
         raise SystemExit(EXIT_STOPPED)
 
     def _leave_loop(self) -> None:
+        self._account()
         if self._saves.wanted_at_end(self.step):
             self._save_now(last=True)
         if self._profiling is not None:
@@ -231,6 +239,7 @@ class Run:
 
     def _save_now(self, *, last: bool = False) -> None:
         began = perf_counter()
+        self._numbers.collect()
         with self.phase("save"):
             progress = {"feed": self._feed.progress() if self._feed else None}
             self._saves.save(self.step, progress, self._numbers.arrived, last=last)

@@ -29,7 +29,7 @@ _PAIRS: Final = 8  # Of events on their way on a GPU; with more than that it is 
 
 
 class Split:
-    """One process's account. `install` puts the hooks in place, `finish` closes the account of a step."""
+    """One process's account. `install` puts the hooks in place, `write` puts the account where others read it."""
 
     def __init__(self, gauges: GaugeTable) -> None:
         self._gauges = gauges
@@ -40,6 +40,7 @@ class Split:
         self._steps = 0
         self._since = perf_counter()
         self._paused_s = 0.0
+        self._written_step = 0
 
     def install(self, pieces: Mapping[str, Any]) -> None:
         torch = sys.modules.get("torch")
@@ -59,12 +60,12 @@ class Split:
         """Evaluation and the like are no part of a step."""
         self._paused_s += seconds
 
-    def finish(self, *, data_s: float, save_s: float) -> None:
-        """A step is done. `data_s` and `save_s` are totals."""
+    def write(self, step: int, *, data_s: float, save_s: float) -> None:
+        """Put the account where others read it, with `step` done. `data_s` and `save_s` are totals."""
         now = perf_counter()
         self._step_s += now - self._since - self._paused_s
-        self._since, self._paused_s = now, 0.0
-        self._steps += 1
+        self._steps += step - self._written_step
+        self._since, self._paused_s, self._written_step = now, 0.0, step
         self._communication.collect()
         self._optimizer.collect()
         put = self._gauges.set
@@ -75,11 +76,12 @@ class Split:
 
     def totals(self) -> dict[str, float]:
         """Seconds since the process began: of all steps, and of the parts that are measured here."""
-        return {"step": self._step_s, "communication": self._communication.total_s, "optimizer": self._optimizer.total_s}
+        step_s = self._step_s + perf_counter() - self._since - self._paused_s
+        return {"step": step_s, "communication": self._communication.total_s, "optimizer": self._optimizer.total_s}
 
-    def restart(self) -> None:
-        """The first step of a process is not like the others: it compiles, it meets the other ranks."""
-        self._since, self._paused_s = perf_counter(), 0.0
+    def restart(self, step: int) -> None:
+        """What was done since the last account counts for nothing; `step` is done."""
+        self._since, self._paused_s, self._written_step = perf_counter(), 0.0, step
 
     def _wrap(self, distributed: Any) -> None:
         """Time collectives that are called by name. One process may call `guard` more than once; the newest account counts."""
@@ -127,7 +129,10 @@ class _Part:
         cuda = _cuda()
         if cuda is None:
             self._began = perf_counter()
-        elif len(self._on_the_way) < _PAIRS and not cuda.is_current_stream_capturing():
+            return
+        if len(self._on_the_way) >= _PAIRS // 2:
+            self.collect()
+        if len(self._on_the_way) < _PAIRS and not cuda.is_current_stream_capturing():
             self._open = self._free.pop() if self._free else (cuda.Event(enable_timing=True), cuda.Event(enable_timing=True))
             self._open[0].record()
 

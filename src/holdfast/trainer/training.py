@@ -23,21 +23,25 @@ class Training:
         self._loss, self._losses, self._norm, self._norms = 0.0, 0, 0.0, 0
         self._bad = False
 
-    def finish(self, step: int, numbers: Mapping[str, float]) -> None:
-        """A step is done; these are the newest numbers that have arrived."""
+    def take(self, name: str, value: float, step: int) -> None:
+        """A number has arrived that was reported in this step."""
+        finite = isfinite(value)
+        if name == "loss":
+            if finite == self._bad:
+                self._bad = not finite
+                self._gauges.set(BAD_SINCE, nan if finite else step)
+            if finite:
+                self._loss, self._losses = self._loss + value, self._losses + 1
+        elif name == "grad_norm" and finite:
+            self._norm, self._norms = self._norm + value, self._norms + 1
+
+    def write(self) -> None:
+        """Put it where others read it."""
         put = self._gauges.set
-        loss, norm = numbers.get("loss"), numbers.get("grad_norm")
-        if loss is not None:
-            bad = not isfinite(loss)
-            if bad != self._bad:
-                self._bad = bad
-                put(BAD_SINCE, step if bad else nan)
-            if not bad:
-                self._loss, self._losses = self._loss + loss, self._losses + 1
-                put(LOSS, self._loss)
-                put(LOSSES, self._losses)
-        if norm is not None and isfinite(norm):
-            self._norm, self._norms = self._norm + norm, self._norms + 1
+        if self._losses:
+            put(LOSS, self._loss)
+            put(LOSSES, self._losses)
+        if self._norms:
             put(NORM, self._norm)
             put(NORMS, self._norms)
         rate = self._optimizer.param_groups[0].get("lr") if self._optimizer is not None else None
