@@ -1,7 +1,8 @@
 """Leftovers: what a test started and did not end.
 
 A process is a test's own when it descends from this one, or when its environment carries the test's mark: the mark is inherited across fork,
-exec, double fork and setsid, so that a daemon is found too. Shared memory is a test's own when it appeared meanwhile and nobody else holds it.
+exec, double fork and setsid, so that a daemon is found too. Shared memory is a test's own when it appeared meanwhile and nobody else holds it, and so are
+control groups of jobs.
 
 Is wrong    for a process that scrubbed its environment and also lost its parents, for one forked without exec whose parents are gone, and for a
             daemon that is looked at in the middle of an exec, where it shows no environment.
@@ -50,7 +51,7 @@ def watch(mark: str) -> Iterator[None]:
     """The body of a fixture: mark what is started from here on, and afterwards fail if any of it is left."""
     outer = os.environ.get(MARK)
     processes_before = {process.identity for process in descendants()}
-    memory_before = set(shared_memory())
+    memory_before, groups_before = set(shared_memory()), set(control_groups())
     os.environ[MARK] = mark
     try:
         yield
@@ -63,8 +64,10 @@ def watch(mark: str) -> Iterator[None]:
         end(process)
     # Reported but not removed: on a shared machine a name is not proof enough to delete what may be somebody else's.
     memory = wait_until_empty(lambda: unheld(name for name in shared_memory() if name not in memory_before))
+    groups = wait_until_empty(lambda: unheld_groups(path for path in control_groups() if path not in groups_before))
     assert not left, "processes were left behind; end them and wait for them:\n  " + "\n  ".join(map(str, left))
     assert not memory, f"shared memory was left behind in {SHARED_MEMORY}; unlink it: {', '.join(memory)}"
+    assert not groups, f"control groups were left behind; remove them: {', '.join(map(str, groups))}"
 
 
 def wait_until_empty(look: Callable[[], list[T]]) -> list[T]:
@@ -154,6 +157,23 @@ def unheld(names: Iterable[str]) -> list[str]:
         return []
     held = "".join(read_proc(process.pid, file) for process in all_processes() for file in ("maps", "environ"))
     return [name for name in wanted if name not in held]
+
+
+def control_groups() -> list[Path]:
+    """Those of jobs, below the groups this process is in."""
+    found: list[Path] = []
+    for line in Path("/proc/self/cgroup").read_text().splitlines() if Path("/proc/self/cgroup").exists() else ():
+        _, controllers, path = line.split(":", 2)
+        home = Path("/sys/fs/cgroup") / controllers / path.lstrip("/")
+        found += home.glob("holdfast-*.*")
+    return sorted(found)
+
+
+def unheld_groups(paths: Iterable[Path]) -> list[Path]:
+    """A group is called as the node of the job whose it is, and every process of that node carries its name."""
+    wanted = list(paths)
+    left = set(unheld({path.name.partition(".")[0] for path in wanted}))
+    return [path for path in wanted if path.name.partition(".")[0] in left]
 
 
 def read_proc(pid: int, file: str) -> str:

@@ -81,3 +81,25 @@ def test_a_socket_file_left_behind_is_found(tmp_path: Path) -> None:
         finally:
             os.chdir(previous)
     assert leftovers.sockets_under(tmp_path) == ["s"]
+
+
+@pytest.mark.root
+def test_a_control_group_left_behind_is_named_and_one_whose_job_runs_is_not() -> None:
+    homes = [Path("/sys/fs/cgroup") / line.split(":")[1] / line.split(":", 2)[2].lstrip("/") for line in Path("/proc/self/cgroup").read_text().splitlines()]
+    home = next((home for home in homes if os.access(home, os.W_OK)), None)
+    if home is None:
+        pytest.skip("no control group can be made here")
+    mark = f"holdfast-test-{os.getpid()}"
+    group = home / f"{mark}.job"
+    watching = leftovers.watch("probe-group")
+    next(watching)
+    group.mkdir()
+    try:
+        assert str(group) in finish(watching)
+        with subprocess.Popen(["sleep", "60"], env={"HOLDFAST_NODE": mark}) as child:
+            try:
+                assert leftovers.wait_until_empty(lambda: leftovers.unheld_groups([group])) == []
+            finally:
+                child.kill()
+    finally:
+        group.rmdir()

@@ -144,6 +144,7 @@ class Core:
         if node is None:
             node = state.nodes[event.node] = Node(host=event.host)
         node.host, node.peer = event.host, event.peer
+        node.isolation, node.unkept = event.isolation, event.unkept
         if node.state is NodeState.GIVEN_UP:
             return
         # The next generation's store may be up already. Of the others, only the one we count on may run.
@@ -673,7 +674,7 @@ class Core:
 
     def _effect_done(self, event: EffectDone) -> None:
         state, gang = self.state, self.state.gang
-        pending = state.pending.pop(event.effect, None)
+        pending = self._answered(event)
         if pending is None:
             return
         current = gang is not None and pending.generation == gang.generation
@@ -706,8 +707,15 @@ class Core:
         self._stopped_if_done()
         self._form_if_possible()
 
+    def _answered(self, event: EffectDone | EffectFailed) -> Pending | None:
+        """What this answers. None: it was answered, or given up, before; or another one was asked, who alone can say what runs there."""
+        pending = self.state.pending.get(event.effect)
+        if pending is None or pending.node != event.node:
+            return None
+        return self.state.pending.pop(event.effect)
+
     def _effect_failed(self, event: EffectFailed) -> None:
-        pending = self.state.pending.pop(event.effect, None)
+        pending = self._answered(event)
         if pending is not None:
             self._failed(pending, event.because, permanent=event.permanent, unkillable=event.unkillable)
 

@@ -14,8 +14,20 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.agent.exits import Evidence, MemoryKills, classify, kernel_line, read_kernel_log, read_memory_kills, read_memory_kills_again, user_frame
+from holdfast.agent.exits import (
+    Counted,
+    Evidence,
+    MemoryKills,
+    classify,
+    counted_in,
+    kernel_line,
+    read_kernel_log,
+    read_memory_kills,
+    read_memory_kills_again,
+    user_frame,
+)
 from holdfast.domain.exit import Exit, ExitKind
+from holdfast.observe.cgroup import find
 
 TRACE = """step 1
 Traceback (most recent call last):
@@ -104,7 +116,7 @@ def test_without_a_frame_of_the_users_the_innermost_of_any_is_named() -> None:
 def test_a_kill_with_a_grown_cgroup_counter_is_out_of_memory() -> None:
     exit = end(signal=9, kills_before=COUNTED, kills_after=MemoryKills(machine=5, cgroup=2, counter="/job/memory.events"))
     assert exit.kind is ExitKind.OUT_OF_MEMORY
-    assert "limit of its cgroup (/job/memory.events)" in exit.because
+    assert "1 more killed for memory in its cgroup (/job/memory.events)" in exit.because
 
 
 def test_where_no_cgroup_counts_a_kill_with_a_grown_machine_counter_is_out_of_memory() -> None:
@@ -158,9 +170,9 @@ def test_the_kernel_log_is_read_or_is_silently_not_ours() -> None:
     assert read_kernel_log(1 << 30, 0) == ""
 
 
-def test_counters_can_be_read_for_ourselves_and_are_empty_for_nobody() -> None:
-    assert (read_memory_kills().machine or 0) >= 0
-    assert read_memory_kills(1 << 30).cgroup is None
+def test_the_machines_counter_can_be_read_and_a_group_that_is_not_there_counts_nothing() -> None:
+    assert (read_memory_kills(Counted()).machine or 0) >= 0
+    assert read_memory_kills(Counted(kills="/nowhere/memory.events")).cgroup is None
 
 
 @pytest.fixture
@@ -189,7 +201,7 @@ def test_a_process_really_killed_at_its_memory_limit_is_out_of_memory(limited: P
     worker = subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE)
     try:
         (limited / "cgroup.procs").write_text(str(worker.pid))
-        started_ns, before = time.monotonic_ns(), read_memory_kills(worker.pid)
+        started_ns, before = time.monotonic_ns(), read_memory_kills(counted_in(find(worker.pid)["memory"]))
         assert before.cgroup == 0
         assert limited.name in before.counter
         assert worker.stdin is not None

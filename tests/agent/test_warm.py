@@ -779,3 +779,27 @@ def test_four_forked_ranks_finish_a_step_together(start: Callable[..., Warm]) ->
     first, second = (warm.run(seeds, generation=4, rank=rank)["tail"].split() for rank in range(2))
     # As in processes started afresh: torch and numpy draw a seed of their own in each.
     assert len({*first, *second}) == 6
+
+
+def test_a_worker_is_in_its_groups_before_its_first_line_runs_and_in_spite_of_one_that_is_gone_it_runs(cold: Warm) -> None:
+    # Who writes "0" to the kernel's file is moved; in a plain file it shows that the worker did it, and when.
+    (cold.directory / "cgroup.procs").touch()
+    look = script(cold.directory, f"print(open({str(cold.directory / 'cgroup.procs')!r}).read())")
+    assert cold.run(look, groups=[str(cold.directory / "cgroup.procs")])["tail"] == "0\n"
+    ended = cold.run(look, groups=["/no/such/group/cgroup.procs"])
+    assert ended["code"] == 0
+    assert ended["tail"].startswith("holdfast: this worker runs outside of its control group: /no/such/group/cgroup.procs: No such file or directory\n")
+
+
+@pytest.mark.parametrize("how", ["fork", "exec"])
+def test_a_limit_of_a_process_holds_for_the_worker_and_not_for_its_parent(cold: Warm, how: str) -> None:
+    path = script(cold.directory, "import os\nprint(os.nice(0))\nx = bytearray(1 << 30)")
+    ended = cold.run(path, how=how, data_bytes=512 << 20, nice=3)
+    assert (ended["code"], ended["tail"].splitlines()[0], ended["tail"].splitlines()[-1]) == (1, str(os.nice(0) + 3), "MemoryError")
+    assert cold.run(path, how=how)["code"] == 0
+
+
+@pytest.mark.parametrize("groups", ["text", [1], [""], ["a\0b"], {"a": "b"}])
+def test_groups_that_are_no_list_of_files_are_refused(cold: Warm, groups: object) -> None:
+    cold.fork(script(cold.directory, "pass"), groups=groups)
+    assert "groups is a list of files" in cold.wait("refused")["why"]

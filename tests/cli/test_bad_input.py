@@ -74,6 +74,7 @@ def test_a_script_that_cannot_import_what_it_needs_is_permanent_and_tried_once(s
         (["--name", "../up"], "cannot be a job's name"),
         (["--no-such-option"], "No such option"),
         (["--nproc", "100000"], "this machine can hold about"),
+        (["--memory", "8G"], "--memory is a size such as 512MB, 8GB or 7.5GiB, not '8G'"),
         *[([flag, "x"], f"{flag} is torchrun's and cannot be honoured") for flag in ("--rdzv-backend", "--node_rank", "--master-port")],
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.cli.options import checkpoint_every, limited_anew, limits_of, target_of
-from holdfast.domain.job import Limits, SaveEvery, Target
+from holdfast.cli.options import check_fits, checkpoint_every, gpus_of, limited_anew, limits_of, resources_of, target_of
+from holdfast.domain.job import JobSpec, Limits, SaveEvery, Target
+from holdfast.domain.resources import Resources
 from holdfast.errors import UserError
 
 
@@ -74,3 +75,60 @@ def test_a_job_that_is_resumed_may_be_given_more_time() -> None:
     assert limited_anew(None, None, None) is None
     with pytest.raises(UserError, match="report"):
         limited_anew(before, None, "kill")
+
+
+def resources(**said: object) -> Resources:
+    nothing = {"memory": "", "memory_high": "", "memory_per_worker": "", "cpus": None, "cpu_weight": None, "max_processes": None}
+    return resources_of(**{**nothing, **said})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("text", "meant"), [("64MiB", 64 << 20), ("512MB", 512 * 10**6), ("8GB", 8 * 10**9), ("7.5GiB", 15 << 29), ("1TB", 10**12)])
+def test_memory_is_a_size_with_a_unit_that_can_mean_one_thing_only(text: str, meant: int) -> None:
+    assert resources(memory=text) == Resources(memory_bytes=meant)
+
+
+@pytest.mark.parametrize("text", ["8", "8G", "8gb", "lots", "-8GB", "0GB", "nanGB", "8 GB", "63MiB", "1e3GB", "GB", "8GBs"])
+def test_what_is_no_size_or_too_small_is_refused_in_a_sentence(text: str) -> None:
+    with pytest.raises(UserError, match=r"^--memory-per-worker .*(is a size such as 512MB, 8GB or 7.5GiB|is too little)"):
+        resources(memory_per_worker=text)
+
+
+@pytest.mark.parametrize(
+    ("said", "says"),
+    [
+        ({"memory": "8GB", "memory_per_worker": "9GB"}, "is more than --memory 8GB"),
+        ({"memory": "8GB", "memory_high": "8GB"}, "must be below --memory 8GB"),
+        ({"cpus": 0.0}, "at least 0.01"),
+        ({"cpus": -1.0}, "at least 0.01"),
+        ({"cpus": float("nan")}, "at least 0.01"),
+        ({"cpus": float("inf")}, "at least 0.01"),
+        ({"cpu_weight": 0}, "from 1 to 10000"),
+        ({"cpu_weight": 10001}, "from 1 to 10000"),
+    ],
+    ids=str,
+)
+def test_resources_that_contradict_each_other_or_mean_nothing_are_refused(said: dict[str, object], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        resources(**said)
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (Resources(memory_bytes=1 << 60), r"--memory 1048576 TiB is more than this machine has \([0-9.]+ GiB\)"),
+        (Resources(worker_memory_bytes=1 << 60), "--memory-per-worker .* is more than this machine has"),
+        (Resources(cpus=1e6), "--cpus 1e[+]06 is more than there are"),
+        (Resources(processes=15), "--max-processes 15 is too few for 2 ranks on a node, whose threads count too: at least 16"),
+    ],
+    ids=["memory", "worker", "cpus", "processes"],
+)
+def test_a_limit_beyond_the_machine_or_below_what_ranks_need_is_refused_with_the_numbers(asked: Resources, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        check_fits(JobSpec(job="job", argv=("train.py",), ranks_per_node=2, resources=asked))
+
+
+@pytest.mark.parametrize(("text", "says"), [("0,x", "a list of numbers"), ("-1", "a list of numbers"), ("1,1", "twice"), ("9999", "there is no GPU 9999 here")])
+def test_gpus_that_are_none_are_refused(text: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        gpus_of(text, 1)
+    assert gpus_of("", 2) == ()

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
+from pathlib import Path
+
+import msgspec
 import pytest
 
+from holdfast.control.__main__ import Control
 from holdfast.control.heard import by_our_clock
+from holdfast.control.journal import Journal
 from holdfast.control.observer import Observer
 from holdfast.control.rulebook import rules_in_force
 from holdfast.control.watching import Watching
 from holdfast.core import Core
-from holdfast.domain.event import FindingEnded, FindingMade
+from holdfast.domain.event import FindingEnded, FindingMade, JobSubmitted
 from holdfast.domain.finding import Finding
 from holdfast.domain.job import JobPhase, JobSpec
 from holdfast.domain.signal import Signal
 from holdfast.domain.state import Gang, State
+from holdfast.launch.layout import JobDirectory
 from holdfast.observe.clock import Clock
 from holdfast.wire.messages import Reading, Readings, Signals
 
@@ -112,3 +120,25 @@ def test_no_wall_clock_makes_a_node_silent() -> None:
         for node, rank in (("a", 0), ("b", 1)):
             observer.read(Readings(node=node, ranks=(Reading(rank=rank, generation=1, pid=1, step=tenth),)), core.state, now)
         assert observer.look(now) == []
+
+
+def test_time_goes_on_from_the_last_event_when_the_clock_was_set_back_while_control_was_away(tmp_path: Path) -> None:
+    """Else nothing would be due, and nobody silent, until the clock has come so far again."""
+    directory, spec = JobDirectory(tmp_path), JobSpec(job="j", argv=("t.py",))
+    directory.spec.write_bytes(msgspec.json.encode(spec))
+    journal, core, ahead = Journal(directory.journal), Core(), time.time() + 7200.0
+    journal.append(event := JobSubmitted(at=ahead, spec=spec), core.step(event), core.state)
+    journal.close()
+
+    async def looked() -> tuple[float, float]:
+        control = Control(directory)
+        first, began = control.now(), time.monotonic()
+        while time.monotonic() < began + 0.01:
+            pass
+        second = control.now()
+        control._journal.close()
+        return first, second
+
+    first, second = asyncio.run(looked())
+    assert first >= ahead
+    assert second - first >= 0.009

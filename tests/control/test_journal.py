@@ -12,7 +12,7 @@ from holdfast.control.journal import SNAPSHOT_EVERY, Journal, JournalUnusable
 from holdfast.core import Core
 from holdfast.domain.event import Event, JobSubmitted, NodeHeard, ProgressSeen
 from holdfast.domain.job import JobSpec
-from holdfast.simulate.world import encoded
+from holdfast.simulate.judge import encoded
 
 SPEC = JobSpec(job="j", argv=("train.py",))
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.core import Core
 from holdfast.domain.effect import StartGang
 from holdfast.domain.state import NodeState, State
-from holdfast.simulate.world import encoded
+from holdfast.simulate.judge import encoded
 
 _ALWAYS = (
     "hear n0", "hear n1", "hear n2", "hear n3", "silent n0", "silent n1", "silent n2", "wait 0.1", "wait 1", "wait 7", "wait 40", "away 90", "restored 0",

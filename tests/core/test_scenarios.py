@@ -8,7 +8,7 @@ import pytest
 from core.teller import Teller
 
 from holdfast.core import Core
-from holdfast.simulate.world import encoded
+from holdfast.simulate.judge import encoded
 
 SCENARIOS = sorted((Path(__file__).parent / "scenarios").glob("*.txt"))
 

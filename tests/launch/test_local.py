@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,3 +91,14 @@ def test_domains_are_dealt_round_the_nodes_and_each_is_its_own_unless_asked(tmp_
         spec = JobSpec(job="job", argv=("train.py",), nodes=3, spares=1, domains=domains)
         local = LocalCluster(JobDirectory(tmp_path / "job"), spec, interpreter="python3")
         assert [local._node_spec(number, node).domain for number, node in enumerate(local.node_names())] == expected
+
+
+def test_gpus_are_dealt_to_the_nodes_in_order_and_temporary_files_are_a_nodes_own_only_when_asked(tmp_path: Path) -> None:
+    spec = JobSpec(job="job", argv=("train.py",), nodes=2, gpus=(4, 5, 6, 7))
+    local = LocalCluster(JobDirectory(tmp_path / "job"), spec, interpreter="python3")
+    assert [local._node_spec(number, node).gpus for number, node in enumerate(local.node_names())] == [(4, 5), (6, 7)]
+    assert local._node_spec(0, "node-0").temporary == ""
+    private = LocalCluster(JobDirectory(tmp_path / "job"), replace(spec, private=True, gpus=()), interpreter="python3")
+    nodes = [private._node_spec(number, node) for number, node in enumerate(private.node_names())]
+    assert len({node.temporary for node in nodes}) == 2
+    assert all(len(node.temporary) < 60 and node.gpus == () for node in nodes), "there must be room for the path of a socket"

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from holdfast.domain.kernel_event import KernelEvent
 from holdfast.domain.signal import Signal
+from holdfast.observe.cgroup import find
 from holdfast.observe.probe import Seen
 
 T = TypeVar("T")
@@ -55,3 +56,13 @@ class Hands:
 def may_make_groups(controller: str) -> bool:
     """Whether control groups of version 1 can be made here."""
     return os.access(Path("/sys/fs/cgroup") / controller, os.W_OK) and (Path("/sys/fs/cgroup") / controller / "tasks").exists()
+
+
+def version_of_groups() -> int:
+    """Of the control groups in which memory, cores and processes can be limited here; 0 where they cannot."""
+    if all(map(may_make_groups, ("memory", "cpu", "pids"))):
+        return 1
+    home = find("self").get("memory")
+    if home is None or home.version != 2 or not os.access(home.directory / "cgroup.subtree_control", os.W_OK):
+        return 0
+    return 2 if {"memory", "cpu", "pids"} <= set((home.directory / "cgroup.controllers").read_text().split()) else 0

@@ -83,6 +83,14 @@ def test_a_group_without_a_limit_has_no_limit_to_say(tmp_path: Path) -> None:
     assert values(Cgroups(watching(7), proc).look(), "0") == {"cgroup_memory_bytes": 7}
 
 
+def test_a_worker_in_a_group_of_its_own_is_held_back_by_those_above_it_too(tmp_path: Path) -> None:
+    for path, throttled in (("fs", 0), ("fs/pod", 1_000_000), ("fs/pod/rank", 500_000)):
+        (tmp_path / path).mkdir()
+        (tmp_path / path / "cpu.stat").write_text(f"usage_usec 1\nthrottled_usec {throttled}\n")
+    proc = machine(tmp_path / "proc", self__mountinfo=mounted("cgroup2", tmp_path / "fs"), **{"7__cgroup": "0::/pod/rank\n"})
+    assert values(Cgroups(watching(7), proc).look(), "0") == {"cgroup_throttled_seconds_total": 1.5}
+
+
 @contextlib.contextmanager
 def group(controller: str, **settings: object) -> Iterator[Path]:
     directory = Path("/sys/fs/cgroup") / controller / f"holdfast-test-{os.getpid()}"

@@ -96,6 +96,14 @@ def test_a_script_that_does_not_beat_and_runs_for_hours_between_faults_goes_on()
     assert decide(_fault(Cause.EXCEPTION), history, FLEET, Policy()).rung is Rung.RESPAWN
 
 
+def test_but_not_for_ever_when_it_is_always_the_same_fault() -> None:
+    """That it stayed up is all that is known of it: it may come to the same place each time."""
+    history = [_past(Cause.EXCEPTION, progressed=True)] * 100
+    assert decide(_fault(Cause.EXCEPTION), history, FLEET, Policy()).rung is Rung.STOP
+    assert decide(_fault(Cause.EXCEPTION), [*history, _past(Cause.KILLED, fingerprint="b", progressed=True)], FLEET, Policy()).rung is Rung.RESPAWN
+    assert decide(_fault(Cause.EXCEPTION, step=7), history, FLEET, Policy()).rung is Rung.RESPAWN, "one that beats shows whether it gets further"
+
+
 def test_a_node_that_comes_back_only_to_be_lost_again_uses_up_a_budget() -> None:
     history = [_past(Cause.NODE_LOST, fingerprint="node_lost:n1")] * 10
     assert decide(_fault(Cause.NODE_LOST, fingerprint="node_lost:n1"), history, FLEET, Policy()).rung is Rung.STOP

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from holdfast.checkpoint import snapshot
 from holdfast.checkpoint.commit import Shard
 from holdfast.checkpoint.disk import Disk
 from holdfast.checkpoint.found import list_complete, verify
@@ -232,6 +233,9 @@ def test_free_memory_is_what_the_machine_and_the_control_group_both_have(tmp_pat
     (group / "memory.max").write_text("5000\n")
     (group / "memory.stat").write_text("anon 2000\ninactive_file 500\n")
     assert available_bytes(tmp_path) == 2500
+    (group / "rank-0").mkdir()
+    (tmp_path / "proc/self/cgroup").write_text("0::/box/rank-0\n")
+    assert available_bytes(tmp_path) == 2500, "a limit above holds too"
 
 
 def left_behind(tmp_path: Path, pieces: dict[str, Any], *, step: int = 10) -> Path:
@@ -247,7 +251,11 @@ def the_next(memory: Path) -> Snapshots:
     return Snapshots(memory, 2, Place(), pieces={}, say=Say(rank=0, world_size=1))
 
 
-def test_the_next_worker_finds_the_state_in_memory_bit_for_bit_and_as_its_own(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stretch_bytes", [64, 64 << 20])
+def test_the_next_worker_finds_the_state_in_memory_bit_for_bit_and_as_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stretch_bytes: int
+) -> None:  # fmt: skip
+    monkeypatch.setattr(snapshot, "STRETCH_BYTES", stretch_bytes)
     pieces = trained()
     before = copy.deepcopy(pieces)
     memory = left_behind(tmp_path, pieces)

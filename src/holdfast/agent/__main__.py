@@ -25,7 +25,8 @@ import msgspec
 
 from holdfast.agent import collectives, profiles, stacks, tree
 from holdfast.agent.copies import Copies, NotHeld
-from holdfast.agent.exits import NOTHING_COUNTED, Evidence, MemoryKills, classify, read_kernel_log, read_memory_kills, read_memory_kills_again
+from holdfast.agent.exits import Evidence, MemoryKills, classify, read_kernel_log, read_memory_kills, read_memory_kills_again
+from holdfast.agent.isolation.isolate import isolate, member_of
 from holdfast.agent.measure import EVERY_S, Measure
 from holdfast.agent.metrics import AgentMetrics
 from holdfast.agent.parent import ParentGone, Row, WarmParent
@@ -45,7 +46,7 @@ from holdfast.domain.interval import Told
 from holdfast.domain.node import NO_FD, NodeSpec
 from holdfast.errors import HoldfastError
 from holdfast.launch.lifeline import adopt_orphans, die_with_parent
-from holdfast.launch.namespaces import hide, join_network
+from holdfast.launch.namespaces import hide, join_network, own_shared_memory
 from holdfast.wire.codec import decode_effect, encode
 from holdfast.wire.frames import BadFrame, Channel, connect, serve
 from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Hold, Interval, Leave, Output, Readings, Whole
@@ -55,12 +56,14 @@ from holdfast.wire.scrape import keep_open
 _OUTPUT_BYTES = 64 << 10
 _BACKLOG_BYTES_MAX = 1 << 20
 _JUST_STARTED_S = 5.0
+_SHARED = "--private for temporary files alone, not for shared memory, which only root may set apart"
 _SETTLE_S = 4.0  # For what the workers left in memory: a recovery waits no longer for it, and goes on from an older checkpoint.
 
 
 class Agent:
-    def __init__(self, spec: NodeSpec) -> None:
+    def __init__(self, spec: NodeSpec, *, unkept: tuple[str, ...] = ()) -> None:
         self._spec = spec
+        self._isolation = isolate(spec, beside=unkept)
         self._state = Path(spec.state)
         self._instance = uuid.uuid4().hex
         self._recorded = Recorded(self._state / "effects.jsonl")
@@ -131,7 +134,7 @@ class Agent:
             channel.send(
                 Hello(
                     node=self._spec.node, instance=self._instance, host=self._spec.host, pid=os.getpid(), peer=self._spec.peer, domain=self._spec.domain,
-                    running=self._watch.generations(),
+                    running=self._watch.generations(), isolation=self._isolation.name, unkept=self._isolation.unkept,
                 )
             )  # fmt: skip
             self._send_readings()
@@ -265,9 +268,10 @@ class Agent:
                 "env": self._worker_env(effect, rank, local_rank), "agent_pid": os.getpid(),
             }  # fmt: skip
             Path(order["error"]).unlink(missing_ok=True)
+            self._memory_kills[rank] = read_memory_kills(self._isolation.counted(member_of(effect.generation, rank)))
             waiting[rank] = parent.ask("fork", answer="started", **order)
         for rank, started in waiting.items():
-            self._add(rank, effect.generation, (await started)["pid"])
+            self._watch.add(rank, effect.generation, (await started)["pid"])
         return {}
 
     async def _fetch(self, effect: StartGang) -> None:
@@ -279,10 +283,6 @@ class Agent:
                 await self._copies.fetch(wanted, peer)
             except NotHeld as error:
                 print(f"holdfast agent: rank {rank} of {effect.restore} comes from the disk: {error}", file=sys.stderr, flush=True)
-
-    def _add(self, rank: int, generation: int, pid: int) -> None:
-        self._watch.add(rank, generation, pid)
-        self._memory_kills[rank] = read_memory_kills(pid)
 
     async def _found_gang(self, effect: StartGang) -> dict[str, Any]:
         """We died between recording and answering: what runs, and what ran and ended, is the answer."""
@@ -304,6 +304,7 @@ class Agent:
         if row["left"]:
             pids = row["left"]
             return {"because": f"processes {pids} on {self._spec.node} survived SIGKILL (state {tree.state(pids[0])})", "unkillable": pids}
+        self._isolation.leave(effect.generation)
         await self._persist.settle_index(within_s=_SETTLE_S)
         self._send_readings()  # So that the search for the newest checkpoint, which comes next, knows what they had sealed.
         return {}
@@ -313,6 +314,7 @@ class Agent:
             "id": f"{id}/{rank}", "generation": generation, "rank": rank, "module": False, "python": True, "env": {}, "cwd": self._spec.job.cwd,
             "log": str(Path(self._spec.logs) / (f"rank-{rank}.log" if rank >= 0 else f"store-{self._spec.node}.log")),
             "stacks": str(stacks.stack_path(self._state, generation, rank)), "error": str(self._state / f"error-{generation}-{rank}.json"),
+            **self._isolation.enter(member_of(generation, rank)),
         }  # fmt: skip
 
     def _worker_env(self, effect: StartGang, rank: int, local_rank: int) -> dict[str, str]:
@@ -320,8 +322,11 @@ class Agent:
         spec, local = self._spec, len(effect.ranks)
         flight = collectives.flight_path(Path(spec.shared_memory), effect.generation, rank, {**os.environ, **spec.job.env})
         interface = {"GLOO_SOCKET_IFNAME": spec.interface, "NCCL_SOCKET_IFNAME": spec.interface} if spec.interface else {}
+        # In the order of the bus the numbers are those of /dev/nvidiaN and nvidia-smi.
+        seen = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, spec.gpus)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if spec.gpus else {}
+        temporary = {"TMPDIR": spec.temporary} if spec.temporary else {}
         return {
-            **effect.env, **interface,
+            **effect.env, **interface, **seen, **temporary,
             "RANK": str(rank), "LOCAL_RANK": str(local_rank), "GROUP_RANK": str(effect.node_rank), "ROLE_RANK": str(rank), "ROLE_NAME": "default",
             "WORLD_SIZE": str(effect.world_size), "LOCAL_WORLD_SIZE": str(local), "GROUP_WORLD_SIZE": str(effect.nodes),
             "ROLE_WORLD_SIZE": str(effect.world_size), "MASTER_ADDR": effect.store_host, "MASTER_PORT": str(effect.store_port),
@@ -346,7 +351,8 @@ class Agent:
             listed = await self._parent.ask("list", answer="list", id=f"list-{self._instance}")
             for row in listed["running"]:
                 if row["role"] == "worker":
-                    self._add(row["rank"], row["generation"], row["pid"])
+                    self._watch.add(row["rank"], row["generation"], row["pid"])
+                    self._memory_kills[row["rank"]] = read_memory_kills(self._isolation.counted(member_of(row["generation"], row["rank"])))
         generation, ranks, restore = self._recorded.last_start()
         if generation:
             self._persist.hand_over(generation, ranks, restore)
@@ -374,6 +380,7 @@ class Agent:
                     self._tell_exit(ended[rank])
                 else:
                     self._tell_vanished(rank, int(generation))
+            self._isolation.leave(int(generation))
         fresh = WarmParent(self._spec, self._parent_told)
         await fresh.find_or_start()
         self._parent = fresh
@@ -399,13 +406,15 @@ class Agent:
         self._tell(WorkerExited(at=0.0, node=self._spec.node, generation=row["generation"], exit=self._classify(row, beat or Beat(step=-1))))
 
     def _classify(self, row: Row, beat: Beat) -> Exit:
-        before = self._memory_kills.pop(row["rank"], NOTHING_COUNTED)
+        before = self._memory_kills.pop(row["rank"], None)
+        if before is None:  # It ended while no agent was here to see it.
+            before = read_memory_kills(self._isolation.counted(member_of(row["generation"], row["rank"])))
         after = read_memory_kills_again(before)
         somebody_was_killed = after != before or after.machine is None  # Else the kernel's log, which is long, has nothing about it.
         return classify(
             Evidence(
                 rank=row["rank"], pid=row["pid"], code=row["code"], signal=row["signal"], core=row["core"], at_ns=row["at_ns"], tail=row["tail"],
-                error=row["error"], step=beat.step, phase=beat.phase, stopped_by_us=row["stopping"],
+                error=row["error"], step=beat.step, phase=beat.phase, stopped_by_us=row["stopping"], data_limit=self._isolation.data_limit,
                 kills_before=before, kills_after=after, kernel_log=read_kernel_log(row["pid"], row["started_ns"]) if somebody_was_killed else "",
             )
         )  # fmt: skip
@@ -515,6 +524,7 @@ class Agent:
         self._parent.send("end", id="end", how="term" if self._grace_s else "kill", grace_s=self._grace_s)
         await self._parent.close(within_s=self._grace_s + 2 * policy.kill_wait_s)
         await asyncio.to_thread(tree.end_marked, self._spec.job.job, self._spec.mark)
+        await asyncio.to_thread(self._isolation.close)
         self._persist.try_again()
         await self._persist.settle(within_s=_SETTLE_S)
         await self._copies.persist(self._persist_copies)
@@ -540,8 +550,8 @@ def _free_port(host: str) -> int:
         return int(probe.getsockname()[1])
 
 
-async def _main(spec: NodeSpec) -> None:
-    agent = Agent(spec)
+async def _main(spec: NodeSpec, unkept: tuple[str, ...]) -> None:
+    agent = Agent(spec, unkept=unkept)
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGTERM, agent.leave, spec.job.policy.stop_grace_s)
     loop.add_signal_handler(signal.SIGINT, lambda: None)  # Ctrl-C is for whoever launched us; it tells us what to do.
@@ -552,11 +562,12 @@ def main() -> None:
     spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=NodeSpec)
     die_with_parent(int(sys.argv[2]))
     adopt_orphans()
+    private = not spec.job.private or own_shared_memory(spec.shared_memory)
     hide(spec.hidden)  # Where that is not permitted the paths stay visible, and nobody looks.
     if spec.network_fd != NO_FD:
         join_network(spec.network_fd)
     try:
-        asyncio.run(_main(spec))
+        asyncio.run(_main(spec, () if private else (_SHARED,)))
     except ParentGone as error:
         sys.exit(f"holdfast agent {spec.node}: {error}")
 

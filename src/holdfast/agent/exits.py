@@ -3,10 +3,11 @@
     classify(evidence) -> Exit     pure: values in, a value out, with one sentence for people
 
 The evidence is what the warm parent told, and two readings of the counters in which the kernel records that it killed somebody for memory: one from
-before (`read_memory_kills`), one from after (`read_memory_kills_again`). A SIGKILL alone does not say who sent it.
+before (`read_memory_kills`), one from after (`read_memory_kills_again`). A SIGKILL alone does not say who sent it. Where a worker has a control group of
+its own the count is of its own processes and of nobody else, and the limit that was met is named.
 
-Is wrong    when somebody sends SIGKILL to a worker in the same moment in which the kernel kills another process for memory; the sentence then says
-            what was counted, so that it can be judged.
+Is wrong    when workers share a group, and somebody sends SIGKILL to one in the same moment in which the kernel kills another process for memory; the sentence
+            then says what was counted, so that it can be judged.
 """
 
 from __future__ import annotations
@@ -17,15 +18,38 @@ import os
 import re
 import signal
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
 from holdfast.domain.exit import Exit, ExitKind
+from holdfast.observe.cgroup import Place
 
 _OUTERMOST_NAMESPACE: Final = "pid:[4026531836]"  # PROC_PID_INIT_INO in include/linux/proc_ns.h.
 _MESSAGE_CHARS_MAX: Final = 2000
+_ALLOCATION_FAILED: Final = re.compile(r"^MemoryError\b|[Cc]an(?:'t|not) allocate memory")  # Python's, and torch's DefaultCPUAllocator's.
 _SIGKILL_CODES: Final = (128 + signal.SIGKILL, 256 - signal.SIGKILL)  # What a shell, and Python's own subprocess users, make of a SIGKILL.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """A limit of the job's own, and where it is counted how often it was met."""
+
+    what: str  # "memory" or "processes".
+    words: str
+    file: str
+    word: str = ""  # Before the number; empty where the file holds nothing else.
+    at: int | None = None  # The file holds not a count but the most there ever was, and at this the limit was met.
+    fresh: bool = False  # It is told for the worker alone, and began at nothing.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counted:
+    """Where the kernel counts what it did to a worker."""
+
+    kills: str = ""  # The file of its control group; empty where there is none to be read.
+    fresh: bool = False  # The group was made for this worker alone: it began at nothing.
+    limits: tuple[Limit, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +59,8 @@ class MemoryKills:
     machine: int | None = None
     cgroup: int | None = None
     counter: str = ""  # The file the cgroup's count is in.
+    limits: tuple[Limit, ...] = ()
+    met: tuple[int | None, ...] = ()  # How often each of them was.
 
 
 NOTHING_COUNTED: Final = MemoryKills()
@@ -58,6 +84,7 @@ class Evidence:
     step: int = -1
     phase: str = ""
     stopped_by_us: bool = False
+    data_limit: str = ""  # What a single process may have, in words, where that is how memory is limited.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,11 +121,13 @@ def _judge(evidence: Evidence, raised: Raised | None) -> tuple[ExitKind, str, st
     memory = _memory_reason(evidence, raised)
     if memory:
         return ExitKind.OUT_OF_MEMORY, f"{rank} ran out of memory: {memory}", "out_of_memory"
+    refused = _met(evidence, "processes")
+    beside = f"; a process or thread was refused at the limit of {refused}" if refused and not evidence.stopped_by_us else ""
     if raised is not None:
-        return ExitKind.EXCEPTION, f"{rank} raised {_first_line(raised)}{f', at {raised.frame}' if raised.frame else ''}", raised.fingerprint
+        return ExitKind.EXCEPTION, f"{rank} raised {_first_line(raised)}{f', at {raised.frame}' if raised.frame else ''}{beside}", raised.fingerprint
     if evidence.signal is not None:
-        return ExitKind.SIGNAL, f"{rank} {_signal_sentence(evidence)}", f"signal:{signal_name(evidence.signal)}"
-    return ExitKind.CODE, f"{rank} {_code_sentence(evidence)}", f"code:{evidence.code}"
+        return ExitKind.SIGNAL, f"{rank} {_signal_sentence(evidence)}{beside}", f"signal:{signal_name(evidence.signal)}"
+    return ExitKind.CODE, f"{rank} {_code_sentence(evidence)}{beside}", f"code:{evidence.code}"
 
 
 def signal_name(number: int) -> str:
@@ -113,18 +142,35 @@ def signal_name(number: int) -> str:
 
 def _memory_reason(evidence: Evidence, raised: Raised | None) -> str:
     """Why we say that it was memory; empty when nothing says so."""
-    if evidence.kernel_log:
-        return f"the kernel wrote: {evidence.kernel_log}"
+    wrote = f"the kernel wrote: {evidence.kernel_log}" if evidence.kernel_log else ""
+    return "; ".join(filter(None, (_counted_reason(evidence, raised), wrote)))
+
+
+def _counted_reason(evidence: Evidence, raised: Raised | None) -> str:
+    if evidence.data_limit and raised is not None and _ALLOCATION_FAILED.search(f"{raised.type}: {raised.message}"):
+        return f"it could not have more than {evidence.data_limit}"
     if not _killed(evidence, raised) or evidence.stopped_by_us:
         return ""
     before, after = evidence.kills_before, evidence.kills_after
     in_cgroup = _more(before.cgroup, after.cgroup) if before.counter == after.counter else 0
+    limit = _met(evidence, "memory")
+    if in_cgroup and limit:
+        return f"the kernel killed it at the limit of {limit}"
     if in_cgroup:
-        return f"it was killed, and the kernel counts {in_cgroup} more killed at the memory limit of its cgroup ({after.counter})"
+        return f"it was killed, and the kernel counts {in_cgroup} more killed for memory in its cgroup ({after.counter})"
     if before.cgroup is not None and after.cgroup is not None:
         return ""  # A cgroup counts its own dead whoever was short of memory; the machine's count is of others, and this process may have run for days.
     on_machine = _more(before.machine, after.machine)
     return f"it was killed, and the kernel counts {on_machine} more killed on this machine because memory was short" if on_machine else ""
+
+
+def _met(evidence: Evidence, what: str) -> str:
+    """The limit that was met meanwhile, in words: the narrowest, which comes first."""
+    before, after = evidence.kills_before, evidence.kills_after
+    if before.limits != after.limits:
+        return ""
+    met = (limit.words for limit, old, new in zip(after.limits, before.met, after.met, strict=True) if limit.what == what and _more(old, new))
+    return next(met, "")
 
 
 def _killed(evidence: Evidence, raised: Raised | None) -> bool:
@@ -138,38 +184,34 @@ def _more(before: int | None, after: int | None) -> int:
     return max(0, after - before) if before is not None and after is not None else 0
 
 
-def read_memory_kills(pid: int | str = "self") -> MemoryKills:
-    """The counters as they stand for a living process; 'self' when workers share our cgroup."""
-    counter = _cgroup_counter(pid)
-    return read_memory_kills_again(MemoryKills(counter=str(counter) if counter is not None else ""))
+def read_memory_kills(counted: Counted) -> MemoryKills:
+    """The counters before a worker runs; of a group that is its own also later, since that began at nothing."""
+    now = read_memory_kills_again(MemoryKills(counter=counted.kills, limits=counted.limits))
+    if not counted.fresh or now.cgroup is None:
+        return now
+    return replace(now, cgroup=0, met=tuple(0 if limit.fresh else met for limit, met in zip(now.limits, now.met, strict=True)))
 
 
 def read_memory_kills_again(before: MemoryKills) -> MemoryKills:
-    """The same counters later. The process need not live any more: a dead one is shown in no cgroup, so the file found before is read."""
-    return MemoryKills(machine=_count(Path("/proc/vmstat")), cgroup=_count(Path(before.counter)) if before.counter else None, counter=before.counter)
+    """The same counters later. The process need not live any more: a dead one is shown in no cgroup, so the files found before are read."""
+    return replace(
+        before, machine=_count(Path("/proc/vmstat")), cgroup=_count(Path(before.counter)) if before.counter else None,
+        met=tuple(_met_so_far(limit) for limit in before.limits),
+    )  # fmt: skip
 
 
-def _cgroup_counter(pid: int | str) -> Path | None:
-    """The file that counts the kills in the process's memory cgroup: version 1 has memory.oom_control, version 2 memory.events."""
-    lines = _read(Path(f"/proc/{pid}/cgroup")).splitlines()
-    paths = {controllers: path for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2)}
-    for controllers, path in paths.items():
-        if "memory" in controllers.split(","):
-            return _first_that_exists(path, "memory.oom_control", Path("/sys/fs/cgroup/memory"))
-    unified = paths.get("")
-    if unified is None:
-        return None
-    return _first_that_exists(unified, "memory.events", Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/unified"))
+def _met_so_far(limit: Limit) -> int | None:
+    number = _count(Path(limit.file), limit.word)
+    return number if number is None or limit.at is None else int(number >= limit.at)
 
 
-def _first_that_exists(path: str, name: str, *roots: Path) -> Path | None:
-    """In a container the path may be one of the host's, while the container's own cgroup is mounted at the root."""
-    candidates = [root / path.lstrip("/") / name for root in roots] + [root / name for root in roots]
-    return next((candidate for candidate in candidates if candidate.exists()), None)
+def counted_in(place: Place) -> Counted:
+    """A memory group that was there before us: version 1 counts in memory.oom_control, version 2 in memory.events."""
+    return Counted(kills=str(place.directory / ("memory.events" if place.version == 2 else "memory.oom_control")))
 
 
-def _count(path: Path) -> int | None:
-    found = re.search(r"^oom_kill (\d+)$", _read(path), re.MULTILINE)
+def _count(path: Path, word: str = "oom_kill") -> int | None:
+    found = re.search(rf"^{word} ?(\d+)$", _read(path), re.MULTILINE)
     return int(found[1]) if found else None
 
 

@@ -107,6 +107,9 @@ class Order:
     error: str | None
     host: str
     ptracer: int | None  # Who may read the worker's stacks from outside; None: any process of the same user.
+    groups: tuple[str, ...]  # The files of the control groups it goes into before anything else.
+    data_bytes: int | None  # Where there are none: what it may have of memory of its own,
+    nice: int  # and how far it stands back behind others.
 
 
 @dataclass(frozen=True)
@@ -730,7 +733,8 @@ def _order(command: dict[str, Any]) -> Order:
         id=_text(command, "id"), generation=_number(command, "generation"), rank=_number(command, "rank", default=-1), role=role,
         how="fork" if role == "store" else how, argv=tuple(argv), module=bool(command.get("module")), python=bool(command.get("python", True)),
         env=env, cwd=_path(command, "cwd"), log=_path(command, "log"), stacks=_path(command, "stacks"), error=_path(command, "error"),
-        host=_path(command, "host") or "127.0.0.1", ptracer=_number(command, "ptracer") if "ptracer" in command else None,
+        host=_path(command, "host") or "127.0.0.1", ptracer=_number(command, "ptracer") if "ptracer" in command else None, groups=_groups(command),
+        data_bytes=_number(command, "data_bytes") if command.get("data_bytes") is not None else None, nice=_number(command, "nice", default=0),
     )  # fmt: skip
 
 
@@ -746,6 +750,13 @@ def _path(command: dict[str, Any], name: str) -> str | None:
     if value is not None and (not isinstance(value, str) or "\0" in value):
         raise Refusal(f"{name} is not a text: {value!r}")
     return value or None
+
+
+def _groups(command: dict[str, Any]) -> tuple[str, ...]:
+    groups = command.get("groups", [])
+    if not isinstance(groups, list) or not all(isinstance(path, str) and path and "\0" not in path for path in groups):
+        raise Refusal(f"groups is a list of files, not {groups!r}")
+    return tuple(groups)
 
 
 def _number(command: dict[str, Any], name: str, default: int | None = None) -> int:
@@ -894,9 +905,12 @@ def become(plan: Plan) -> None:
     order = plan.order
     if not _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) or os.getppid() != plan.parent_pid:
         os._exit(1)  # The parent died before it could be watched.
+    outside = _enter_groups(order)  # First: whatever it uses from here on is its own.
     os.setsid()
     _default_signals(for_exec=order.how == "exec")
     _take_output(plan)
+    if outside:
+        os.write(2, f"holdfast: this worker runs outside of its control group: {outside}\n".encode())
     _prctl(_PR_SET_PTRACER, _PTRACER_ANY if order.ptracer is None else order.ptracer)
     if plan.oom_score_adj is not None:
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
@@ -906,7 +920,33 @@ def become(plan: Plan) -> None:
         os.chdir(order.cwd or ".")
     except OSError as error:
         _give_up(f"the working directory {order.cwd!r} cannot be entered: {error.strerror}", _CANNOT_RUN_CODE)
+    _limit_itself(order)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def _enter_groups(order: Order) -> str:
+    """What went wrong; a worker runs all the same."""
+    try:
+        for path in order.groups:
+            fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(fd, b"0")  # Whoever writes it.
+            finally:
+                os.close(fd)
+    except OSError as error:
+        return f"{path}: {error.strerror}"
+    return ""
+
+
+def _limit_itself(order: Order) -> None:
+    if order.nice > 0:
+        os.nice(order.nice)
+    if order.data_bytes is not None:
+        import resource
+
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        wanted = order.data_bytes if most == resource.RLIM_INFINITY else min(order.data_bytes, most)
+        resource.setrlimit(resource.RLIMIT_DATA, (wanted, wanted))
 
 
 def _default_signals(*, for_exec: bool) -> None:

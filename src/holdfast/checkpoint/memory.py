@@ -6,15 +6,22 @@ from pathlib import Path
 
 
 def available_bytes(root: Path = Path("/")) -> int:
-    """Memory that nobody needs now, on the machine and in the control group that may hold us to less."""
+    """Memory that nobody needs now, on the machine and in the control groups that may hold us to less: ours, and each above it."""
     free = [int(line.split()[1]) << 10 for line in _lines(root / "proc/meminfo") if line.startswith("MemAvailable:")]
     for line in _lines(root / "proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)
         if not controllers:
-            free += _left_in(root / "sys/fs/cgroup" / path.strip("/"), "memory.max", "memory.current", "inactive_file")
+            for group in _upwards(root / "sys/fs/cgroup", path):
+                free += _left_in(group, "memory.max", "memory.current", "inactive_file")
         elif "memory" in controllers.split(","):
-            free += _left_in(root / "sys/fs/cgroup/memory" / path.strip("/"), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+            for group in _upwards(root / "sys/fs/cgroup/memory", path):
+                free += _left_in(group, "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
     return min(free, default=1 << 62)
+
+
+def _upwards(top: Path, path: str) -> list[Path]:
+    group = top / path.strip("/")
+    return [group, *(above for above in group.parents if above == top or top in above.parents)]
 
 
 def _left_in(group: Path, limit: str, usage: str, cache: str) -> list[int]:

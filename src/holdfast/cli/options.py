@@ -11,8 +11,10 @@ from pathlib import Path
 
 from holdfast.agent.signals import called
 from holdfast.checkpoint.memory import available_bytes
+from holdfast.cli.words import count
 from holdfast.domain.job import JobSpec, Limits, SaveEvery, Target
 from holdfast.domain.metric import METRICS, USER_PREFIX, Scope
+from holdfast.domain.resources import MEMORY_BYTES_MIN, PROCESSES_MIN, Resources, size
 from holdfast.errors import UserError
 
 # torchrun's flags that cannot be honoured, and why. Every other spelling of torchrun works.
@@ -38,6 +40,9 @@ REFUSED = {
     "--virtual-local-rank": "LOCAL_RANK is the rank on the node; set CUDA_VISIBLE_DEVICES in the script",
 }
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_BYTES = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+_CPUS_MIN = 0.01  # Below this the kernel refuses: a quota is at least 1 ms.
+_WEIGHT_MAX = 10_000
 _TARGET = re.compile(r"\s*([a-z][a-z0-9_]*)\s*(<=|>=)\s*(\S+)\s*")
 _RANK_BYTES_MIN = 200 << 20  # What one rank with torch imported needs before it has done anything, shared pages left out.
 
@@ -151,8 +156,59 @@ def _time(option: str, text: str) -> float | None:
     return seconds
 
 
+def resources_of(
+    *, memory: str, memory_high: str, memory_per_worker: str, cpus: float | None, cpu_weight: int | None, max_processes: int | None
+) -> Resources:
+    """--memory, --memory-high, --memory-per-worker, --cpus, --cpu-weight and --max-processes, each by itself and beside the others."""
+    asked = Resources(
+        memory_bytes=_size("--memory", memory), memory_high_bytes=_size("--memory-high", memory_high),
+        worker_memory_bytes=_size("--memory-per-worker", memory_per_worker), cpus=cpus, cpu_weight=cpu_weight, processes=max_processes,
+    )  # fmt: skip
+    if asked.memory_bytes is not None and (asked.worker_memory_bytes or 0) > asked.memory_bytes:
+        raise UserError(f"--memory-per-worker {memory_per_worker} is more than --memory {memory}, which all workers of a node have together: swap them")
+    if asked.memory_bytes is not None and (asked.memory_high_bytes or 0) >= asked.memory_bytes:
+        raise UserError(f"--memory-high {memory_high} must be below --memory {memory}: from there on the job is held up, and at the limit somebody is killed")
+    if cpus is not None and not _CPUS_MIN <= cpus < math.inf:
+        raise UserError(f"--cpus is a number of cores of at least {_CPUS_MIN:g}, such as 1.5, not {cpus:g}")
+    if cpu_weight is not None and not 1 <= cpu_weight <= _WEIGHT_MAX:
+        raise UserError(f"--cpu-weight is from 1 to {_WEIGHT_MAX}, not {cpu_weight}; 100 is what everybody has who does not ask")
+    return asked
+
+
+def _size(option: str, text: str) -> int | None:
+    if not text:
+        return None
+    number, unit = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"), text.lstrip("+-.0123456789")
+    try:
+        size_bytes = float(number) * _BYTES[unit]
+    except (ValueError, KeyError):
+        raise UserError(f"{option} is a size such as 512MB, 8GB or 7.5GiB, not {text!r}") from None
+    if size_bytes < MEMORY_BYTES_MIN:
+        raise UserError(f"{option} {text} is too little: in less than {size(MEMORY_BYTES_MIN)} no worker gets as far as its first line")
+    return int(size_bytes)
+
+
+def gpus_of(text: str, nodes: int) -> tuple[int, ...]:
+    """--gpus: numbers as nvidia-smi has them, dealt to so many nodes. Empty: it was not given."""
+    if not text:
+        return ()
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise UserError(f"--gpus is a list of numbers such as 0,1, as `nvidia-smi -L` has them, not {text!r}")
+    gpus = tuple(int(part) for part in parts)
+    if len(set(gpus)) < len(gpus):
+        raise UserError(f"--gpus {text} has a number twice")
+    missing = [str(gpu) for gpu in gpus if not Path(f"/dev/nvidia{gpu}").exists()]
+    if missing:
+        raise UserError(f"--gpus {text}: there is no GPU {', '.join(missing)} here ({_gpus()} found as /dev/nvidiaN)")
+    if len(gpus) % nodes:
+        raise UserError(f"--gpus {text} cannot be dealt to {nodes} nodes, spares counted: {len(gpus)} is not a multiple of {nodes}")
+    return gpus
+
+
 def check_fits(spec: JobSpec) -> None:
-    """Refuse more ranks than the machine can hold, with the numbers."""
+    """Refuse more ranks than the machine can hold, and more than it has, with the numbers."""
+    _check_resources(spec)
     world = spec.world_size
     available = available_bytes()
     if world * _RANK_BYTES_MIN > available:
@@ -164,6 +220,21 @@ def check_fits(spec: JobSpec) -> None:
     soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
     if soft != resource.RLIM_INFINITY and world * 4 > soft:
         raise UserError(f"{world} ranks need about {world * 4} processes and threads, and this user may have {soft}: raise `ulimit -u`, or ask for fewer ranks")
+
+
+def _check_resources(spec: JobSpec) -> None:
+    asked, cores, machine = spec.resources, len(os.sched_getaffinity(0)), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    sizes = {"--memory": asked.memory_bytes, "--memory-high": asked.memory_high_bytes, "--memory-per-worker": asked.worker_memory_bytes}
+    for option, wanted in sizes.items():
+        if wanted is not None and wanted > machine:
+            has = f"{machine / 2**30:.1f} GiB"
+            raise UserError(f"{option} {size(wanted)} is more than this machine has ({has}): it would limit nothing; lower it, or leave it out")
+    if asked.cpus is not None and asked.cpus > cores:
+        raise UserError(f"--cpus {asked.cpus:g} is more than there are ({cores}): it would limit nothing; lower it, or leave it out")
+    least = PROCESSES_MIN * spec.ranks_per_node
+    if asked.processes is not None and asked.processes < least:
+        ranks = count(spec.ranks_per_node, "rank")
+        raise UserError(f"--max-processes {asked.processes} is too few for {ranks} on a node, whose threads count too: at least {least}")
 
 
 def _gpus() -> int:

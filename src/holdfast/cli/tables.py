@@ -54,7 +54,7 @@ from holdfast.domain.incident import Incident, IncidentPhase
 from holdfast.domain.job import Outcome
 from holdfast.domain.plan import Plan
 from holdfast.domain.profile import Profile
-from holdfast.domain.state import State
+from holdfast.domain.state import Node, State
 
 _BAR_CELLS = 20
 _BILL_CELLS = 42  # What the widest column of the incidents has left on a terminal of 80.
@@ -144,7 +144,7 @@ def show_json(state: State, *, loss: float | None = None) -> dict[str, Any]:
     spec = msgspec.to_builtins(state.spec) if state.spec is not None else None
     return _job_json(state) | {
         "spec": spec,
-        "nodes": {name: {"host": node.host, "state": str(node.state)} for name, node in sorted(state.nodes.items())},
+        "nodes": {name: _node_json(node) for name, node in sorted(state.nodes.items())},
         "gang": list(state.gang.nodes) if state.gang is not None else [],
         "interval": msgspec.to_builtins(state.interval),
         "loss": loss if loss is not None and math.isfinite(loss) else None,
@@ -152,6 +152,10 @@ def show_json(state: State, *, loss: float | None = None) -> dict[str, Any]:
         "incidents": incidents_json(state),
         "profiles": msgspec.to_builtins(state.profiles),
     }
+
+
+def _node_json(node: Node) -> dict[str, str]:
+    return {"host": node.host, "state": str(node.state), "isolation": node.isolation, "unkept": node.unkept}
 
 
 def closing(state: State) -> RenderableType:
@@ -184,6 +188,7 @@ def _fact_rows(state: State, loss: float | None) -> list[tuple[str, str]]:
         rows.append(("on", f"{count(state.spec.nodes, 'node')} with {count(state.spec.ranks_per_node, 'rank')} each{spares}"))
     if state.nodes:
         rows.append(("nodes", _nodes_text(state)))
+    rows += _resource_rows(state)
     if max(state.step, state.step_best) >= 0:
         saved = f", saved at {state.saved_step:,}" if state.saved_step >= 0 else ", nothing saved yet"
         behind = f", at {state.step:,} again" if 0 <= state.step < state.step_best else ""
@@ -196,6 +201,15 @@ def _fact_rows(state: State, loss: float | None) -> list[tuple[str, str]]:
         rows.append(("loss", f"{loss:.4f}"))
     rows.append(("goodput", f"{percent(state.ledger.goodput)} of {duration(_attended_s(state))}"))
     return rows
+
+
+def _resource_rows(state: State) -> list[tuple[str, str]]:
+    """What the job may use of each node, and what of that is not kept; nothing where nothing was asked for."""
+    asked = state.spec.resources.words() if state.spec is not None else ()
+    kept_by = sorted({node.isolation for node in state.nodes.values() if node.isolation})
+    by = f"; kept by {one_line(' and '.join(kept_by))}" if kept_by else ""
+    rows = [("may use", f"{', '.join(asked)}, on each node{by}")] if asked else []
+    return rows + [("", one_line(unkept)) for unkept in sorted({node.unkept for node in state.nodes.values() if node.unkept})]
 
 
 def _attended_s(state: State) -> float:

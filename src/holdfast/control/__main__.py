@@ -114,7 +114,9 @@ class Control:
         self._waiting: list[tuple[Event, Callable[[], None]]] = []
         self._searches: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
-        self._clock = time.time() - time.monotonic()  # Wall time that no adjustment of the clock can turn back.
+        # Wall time that no adjustment of the clock can turn back. It goes on from the last event: a clock that was set back while control was away would else
+        # have to come so far again before anything is due.
+        self._clock = max(time.time(), self._core.state.at) - time.monotonic()
 
     def now(self) -> float:
         return max(self._clock + time.monotonic(), self._core.state.at)
@@ -345,7 +347,11 @@ class Control:
         self._agents[hello.node] = channel
         self._observer.connected(hello.node, self.now())
         self._memory.domains[hello.node] = hello.domain
-        heard = NodeHeard(at=self.now(), node=hello.node, host=hello.host, peer=hello.peer, running=hello.running)
+        heard = NodeHeard(
+            at=self.now(), node=hello.node, host=hello.host, peer=hello.peer, running=hello.running, isolation=hello.isolation, unkept=hello.unkept
+        )
+        if hello.unkept and hello.unkept not in self._notes:  # Nodes of one machine say the same.
+            self._note(hello.unkept)
         self.accept(heard, lambda: self._send_unanswered(hello.node, channel))
         if self._readers:  # After our own restart they may still be on their way; until then the agent keeps what was printed.
             self._follow()

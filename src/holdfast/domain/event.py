@@ -37,6 +37,8 @@ class NodeHeard:
     host: str  # The address other nodes reach it at.
     peer: str = ""  # The same for its agent.
     running: dict[str, tuple[int, ...]] = field(default_factory=dict)  # Generation, as text, to the ranks alive on the node.
+    isolation: str = ""  # What holds its workers to their resources.
+    unkept: str = ""  # What was asked for and is not kept there, why, and what to do; empty: all is.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

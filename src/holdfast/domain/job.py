@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holdfast.domain.resources import Resources
+
 
 class JobPhase(StrEnum):
     WAITING = "waiting"  # For enough nodes, or for a back-off to pass.
@@ -107,6 +109,9 @@ class JobSpec:
     spares: int = 0
     ranks_per_node: int = 1
     own_network: bool = False  # Each local node in a network namespace of its own.
+    private: bool = False  # Temporary files and shared memory of its own on each node, gone with the job.
+    resources: Resources = field(default_factory=Resources)
+    gpus: tuple[int, ...] = ()  # Those it may see, dealt to the nodes in order; empty: all.
     domains: int = 0  # Failure domains of local nodes, dealt round; 0: each is its own.
     warm: bool = True
     preimport: tuple[str, ...] = ()

@@ -21,6 +21,8 @@ class NodeSpec:
     state: str  # The node's own disk: effects it recorded, exits, stacks. Dies with the node.
     scratch: str  # The node's own disk, for the job. Dies with the node.
     shared_memory: str  # The node's own memory. Dies with the node.
+    temporary: str = ""  # Where its workers put temporary files, if not where everybody does. Dies with the node.
+    gpus: tuple[int, ...] = ()  # Those its workers may see; empty: all.
     logs: str  # Outlives the node.
     checkpoints: str  # Outlives the node.
     profiles: str = ""  # Outlives the node.

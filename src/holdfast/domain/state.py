@@ -24,6 +24,8 @@ class Node:
     host: str
     peer: str = ""
     state: NodeState = NodeState.READY
+    isolation: str = ""  # What holds its workers to their resources,
+    unkept: str = ""  # and what of them it does not keep.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,6 +81,10 @@ class JobDirectory:
 
     def node_shared_memory(self, node: str) -> Path:
         return Path("/dev/shm") / f"{self.shared_memory_prefix}{node}"
+
+    def node_temporary(self, node: str) -> Path:
+        """Not below the job's directory: sockets are made in it, and their paths may have 107 bytes."""
+        return Path(tempfile.gettempdir()) / f"{self.shared_memory_prefix}{node}"
 
     @property
     def shared_memory_prefix(self) -> str:

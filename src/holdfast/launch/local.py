@@ -13,6 +13,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -21,6 +22,7 @@ import msgspec
 from holdfast.domain.job import JobSpec
 from holdfast.domain.node import NO_FD, NodeSpec
 from holdfast.errors import HoldfastError
+from holdfast.launch import groups
 from holdfast.launch.layout import JobDirectory
 from holdfast.launch.lifeline import adopt_orphans, reap_orphans
 from holdfast.launch.namespaces import INTERFACE, Network, address
@@ -90,21 +92,24 @@ class LocalCluster:
         directory.logs.mkdir(exist_ok=True)
         directory.checkpoints.mkdir(exist_ok=True)
         shutil.rmtree(directory.nodes, ignore_errors=True)
-        self._sweep_shared_memory()
+        self._sweep()
         directory.spec.write_bytes(msgspec.json.encode(self._spec))
         for number, node in enumerate(self.node_names()):
-            for path in (directory.node_state(node), directory.node_scratch(node), directory.node_shared_memory(node)):
+            temporary = [directory.node_temporary(node)] if self._spec.private else []
+            for path in (directory.node_state(node), directory.node_scratch(node), directory.node_shared_memory(node), *temporary):
                 path.mkdir(parents=True, mode=0o700)
             directory.node_spec(node).write_bytes(msgspec.json.encode(self._node_spec(number, node)))
 
     def _node_spec(self, number: int, node: str) -> NodeSpec:
         directory, network = self._directory, self._network
         others = [other for other in self.node_names() if other != node]
+        each = len(self._spec.gpus) // len(self.node_names())
         return NodeSpec(
             node=node, host=address(number) if network else LOOPBACK, peer=str(directory.peer_socket(node)),
             domain=f"domain-{number % self._spec.domains}" if self._spec.domains else node,
             control=str(directory.control_socket), state=str(directory.node_state(node)),
             scratch=str(directory.node_scratch(node)), shared_memory=str(directory.node_shared_memory(node)), logs=str(directory.logs),
+            temporary=str(directory.node_temporary(node)) if self._spec.private else "", gpus=self._spec.gpus[number * each : (number + 1) * each],
             checkpoints=str(directory.checkpoints), profiles=str(directory.profiles), interpreter=self._interpreter, job=self._spec,
             hidden=tuple(str(path) for other in others for path in (directory.nodes / other, directory.node_shared_memory(other))),
             interface=INTERFACE if network else "", network_fd=network.fd(node) if network else NO_FD,
@@ -151,14 +156,17 @@ class LocalCluster:
         shutil.rmtree(self._directory.nodes, ignore_errors=True)
         for socket in (self._directory.control_socket, *map(self._directory.peer_socket, self.node_names())):
             socket.unlink(missing_ok=True)
-        self._sweep_shared_memory()
+        self._sweep()
         if self._network is not None:
             self._network.close()
         reap_orphans()
 
-    def _sweep_shared_memory(self) -> None:
-        for path in Path("/dev/shm").glob(f"{self._directory.shared_memory_prefix}*"):
+    def _sweep(self) -> None:
+        """What nodes that were killed have left outside of the job's directory."""
+        prefix = self._directory.shared_memory_prefix
+        for path in (*Path("/dev/shm").glob(f"{prefix}*"), *Path(tempfile.gettempdir()).glob(f"{prefix}*")):
             shutil.rmtree(path, ignore_errors=True)
+        groups.sweep(prefix)
 
 
 async def _exit_code(process: subprocess.Popen[bytes]) -> int:

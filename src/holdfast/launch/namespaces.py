@@ -1,4 +1,5 @@
-"""Namespaces: what a local node sees of the machine. `hide` puts paths out of its reach; `Network` gives every node a network of its own.
+"""Namespaces: what a local node sees of the machine. `hide` puts paths out of its reach; `own_shared_memory` gives it shared memory that goes with it, and
+`Network` a network of its own.
 
     switch, a network namespace nobody runs in
     ┌──────────────── bridge ────────────────┐
@@ -21,8 +22,9 @@ from pathlib import Path
 from holdfast.errors import UserError
 
 INTERFACE = "own0"
-_CLONE_NEWNS, _CLONE_NEWNET = 0x00020000, 0x40000000
-_MS_RDONLY, _MS_REC, _MS_SLAVE = 1, 16384, 1 << 19
+_CLONE_NEWNS, _CLONE_NEWIPC, _CLONE_NEWNET = 0x00020000, 0x08000000, 0x40000000
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_BIND, _MS_REC, _MS_SLAVE = 1, 2, 4, 4096, 16384, 1 << 19
+_SHARED_MEMORY = Path("/dev/shm")
 _NODES_MAX = 250
 
 
@@ -33,14 +35,40 @@ def hide(paths: Sequence[str]) -> bool:
     """
     if not paths:
         return True
-    try:
-        _call("unshare", ctypes.c_int(_CLONE_NEWNS))
-        _call("mount", b"none", b"/", None, ctypes.c_ulong(_MS_REC | _MS_SLAVE), None)
-    except PermissionError:
+    if not _leave_mounts():
         return False
     for path in paths:
         if Path(path).is_dir():
             _call("mount", b"holdfast", os.fsencode(path), b"tmpfs", ctypes.c_ulong(_MS_RDONLY), b"size=4k,mode=000")
+    return True
+
+
+def own_shared_memory(kept: str) -> bool:
+    """Leave the machine's shared memory for an empty one, /dev/shm and that of System V alike; only the directory `kept` is the same in both.
+
+    False where that is not permitted, and then nothing has changed. What is left there goes with the last process that sees it.
+    """
+    machine = os.statvfs(_SHARED_MEMORY)
+    if not _leave_mounts(_CLONE_NEWIPC):
+        return False
+    fd = os.open(kept, os.O_PATH | os.O_DIRECTORY)
+    try:
+        options = f"size={machine.f_blocks * machine.f_frsize},mode=1777".encode()
+        _call("mount", b"holdfast", os.fsencode(_SHARED_MEMORY), b"tmpfs", ctypes.c_ulong(_MS_NOSUID | _MS_NODEV), options)
+        os.mkdir(kept, 0o700)
+        _call("mount", f"/proc/self/fd/{fd}".encode(), os.fsencode(kept), None, ctypes.c_ulong(_MS_BIND), None)
+    finally:
+        os.close(fd)
+    return True
+
+
+def _leave_mounts(also: int = 0) -> bool:
+    """For a mount namespace of our own, in which mounts the machine makes later still appear. False where that is not permitted."""
+    try:
+        _call("unshare", ctypes.c_int(_CLONE_NEWNS | also))
+        _call("mount", b"none", b"/", None, ctypes.c_ulong(_MS_REC | _MS_SLAVE), None)
+    except PermissionError:
+        return False
     return True
 
 

@@ -3,15 +3,16 @@
 Sees        /proc/PID/cgroup and /proc/self/mountinfo, which say where the group is; then memory.current and its kin (version 2) or
             memory.usage_in_bytes and its kin (version 1), and cpu.stat.
 Says        cgroup_memory_bytes, cgroup_memory_limit_bytes, cgroup_throttled_seconds_total, cgroup_oom_kills_total, of each rank.
+            A rank is in a group of its own where that is permitted (`agent/isolation`).
 Is wrong    for ranks that share a group: each is told of the whole group. Memory charged to a group includes cached files, which the kernel gives up
             before it kills. A group that is not mounted here (another container's) is absent.
-Costs       three small reads for each group, 5 µs; where groups are is found out anew every 10 s.
+Costs       three small reads for each group, 5 µs, and one for each group above it; where groups are is found out anew every 10 s.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -38,14 +39,14 @@ class Place:
         return between[: between.index(self.top) + 1]
 
 
-def find(pid: int | str, proc: Path = Path("/proc")) -> dict[str, Place]:
-    """The groups of a process for "memory" and "cpu"; a controller that is not there, or out of sight, is left out."""
+def find(pid: int | str, proc: Path = Path("/proc"), controllers: Sequence[str] = ("memory", "cpu")) -> dict[str, Place]:
+    """The groups of a process, by controller; one that is not there, or out of sight, is left out."""
     lines = (read_once(proc / str(pid) / "cgroup") or b"").decode(errors="replace").splitlines()
-    paths = {controllers: path for _, controllers, path in (line.split(":", 2) for line in lines if line.count(":") >= 2)}
+    paths = {names: path for _, names, path in (line.split(":", 2) for line in lines if line.count(":") >= 2)}
     mounts = _mounts(proc)
     found: dict[str, Place] = {}
-    for wanted in ("memory", "cpu"):
-        first = next((path for controllers, path in paths.items() if wanted in controllers.split(",")), None)
+    for wanted in controllers:
+        first = next((path for names, path in paths.items() if wanted in names.split(",")), None)
         version, path, mount = (1, first, mounts.get(wanted)) if first is not None else (2, paths.get(""), mounts.get(""))
         place = _place(version, path, mount)
         if place is not None:
@@ -98,8 +99,8 @@ class _Memory:
 @dataclass(slots=True)
 class _Group:
     memory: _Memory | None
-    throttled: Reread | None
-    version: int  # Of the file with the throttled time: nanoseconds in 1, microseconds in 2.
+    throttled: list[Reread]  # Its own and those of all groups above it: each holds it back for itself.
+    version: int  # Of the files with the throttled time: nanoseconds in 1, microseconds in 2.
 
 
 class Cgroups:
@@ -141,7 +142,8 @@ def _open(memory: Place | None, cpu: Place | None) -> _Group:
     if memory is not None:
         names = ("memory.current", "memory.events") if memory.version == 2 else ("memory.usage_in_bytes", "memory.oom_control")
         of_memory = _Memory(used=Reread(memory.directory / names[0]), kills=Reread(memory.directory / names[1]), limit=None)
-    return _Group(of_memory, Reread(cpu.directory / "cpu.stat") if cpu is not None else None, cpu.version if cpu is not None else 0)
+    held_back = [Reread(directory / "cpu.stat") for directory in cpu.upwards()] if cpu is not None else []
+    return _Group(of_memory, held_back, cpu.version if cpu is not None else 0)
 
 
 def _read(group: _Group) -> list[tuple[str, float]]:
@@ -150,8 +152,7 @@ def _read(group: _Group) -> list[tuple[str, float]]:
         found.append(("cgroup_memory_bytes", whole_number(group.memory.used.read())))
         found.append(("cgroup_memory_limit_bytes", group.memory.limit))
         found.append(("cgroup_oom_kills_total", number_after(group.memory.kills.read(), b"oom_kill ")))
-    if group.throttled is not None:
-        text = group.throttled.read()
-        ticks = number_after(text, b"throttled_usec ") if group.version == 2 else number_after(text, b"throttled_time ")
-        found.append(("cgroup_throttled_seconds_total", ticks / (1e6 if group.version == 2 else 1e9) if ticks is not None else None))
+    word, ticks_per_s = (b"throttled_usec ", 1e6) if group.version == 2 else (b"throttled_time ", 1e9)
+    ticks = [count for file in group.throttled if (count := number_after(file.read(), word)) is not None]
+    found.append(("cgroup_throttled_seconds_total", sum(ticks) / ticks_per_s if ticks else None))
     return [(name, float(value)) for name, value in found if value is not None]

@@ -7,6 +7,7 @@ says so, and `holdfast resume` goes on from the newest checkpoint.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,7 @@ _DISTRUSTED_FOR = {
     Cause.CHECKPOINT_CORRUPT: "does not verify",
     Cause.POISONED_CHECKPOINT: "gave a loss that is not finite at once, and is not restored again",
 }
+_ALIKE_TIMES = 10  # Where progress is only guessed at, this many budgets of the same fault over and over are enough.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +113,10 @@ def _spent(diagnosis: Diagnosis, history: Sequence[Attempt], policy: Policy) -> 
         if len(history) >= policy.max_restarts:
             return f"all {policy.max_restarts} restarts are used up; the last fault was {diagnosis.cause}: {diagnosis.because}"
         return ""
+    alike = sum(1 for _ in itertools.takewhile(lambda attempt: attempt.fingerprint == diagnosis.fingerprint, reversed(history)))
+    if diagnosis.step < 0 and diagnosis.cause in _OWN_DOING and alike >= _ALIKE_TIMES * policy.restarts_in_a_row:
+        # A script that does not beat counts as having got further when it stayed up for a while; it may have come to the same place each time.
+        return f"the same fault came {alike + 1} times with no other between; the script does not beat, so no progress can be seen: {diagnosis.because}"
     row = history[len(history) - _in_a_row(history) :]
     same = sum(1 for attempt in row if attempt.cause == diagnosis.cause)
     if diagnosis.cause in (Cause.NODE_LOST, Cause.UNKILLABLE):

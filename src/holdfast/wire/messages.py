@@ -25,6 +25,8 @@ class Hello(Message, frozen=True, kw_only=True):
     domain: str = ""
     version: int = WIRE_VERSION
     running: dict[str, tuple[int, ...]] = {}
+    isolation: str = ""  # What holds its workers to their resources,
+    unkept: str = ""  # and what of them it cannot keep, why, and what to do.
 
 
 class Told(Message, frozen=True, kw_only=True):
