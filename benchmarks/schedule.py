@@ -4,10 +4,11 @@ Philly: days 50 to 110 of 2017, clipped at 7 days, 88,139 jobs of 12 virtual clu
 each group are made up by Zipf's law from the seed. First the calibration: FIFO, skip and EASY over one pool of GPUs must come to known figures, which proves
 the replay. Ours places gangs on nodes, evicts, and pays for it: the work since the last checkpoint (one each 30 minutes of run time) and a restart of 300 s
 (0 and 1,800 s are shown too). A wait is all time in the cluster that was not a job's own work; the time to the first start is shown beside it. The others
-only count GPUs, which is in their favour; each row says what it knew. wagap 2013 has users and their real limits; Muri's trace has the results its authors
-published.
+only count GPUs, which is in their favour; each row says what it knew. Days 20 to 80, on which nothing was chosen, are shown beside it. wagap 2013 has users and
+their real limits; Muri's traces are of 8 nodes, and one has the results its authors published.
 
-Also: one cycle with 10,000 jobs waiting for 1,024 nodes, starts a second, and the cost of an event from 160 to 10,000 nodes.
+Also: one cycle with 10,000 jobs waiting for 1,024 nodes, starts a second, and the cost of an event from 160 to 10,000 nodes. `--plots DIR` draws waits and
+completions for each policy, and the cost of an event over the number of nodes (matplotlib).
 
 The traces are not part of this repository: DIR/traces/jobs/philly2017_jobs.csv.gz and so on; say --data DIR, or HOLDFAST_DATA=DIR.
 """
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import math
 import os
 import random
 import statistics
@@ -26,6 +28,8 @@ from pathlib import Path
 
 from harness.measure import Report, arguments, say
 
+from holdfast.cli.png import drawable, empty, save
+from holdfast.cli.replays_png import draw
 from holdfast.schedule.cluster import Cluster
 from holdfast.schedule.cycle import decide
 from holdfast.schedule.job import JobRequest
@@ -42,9 +46,12 @@ BASELINES = ("fifo", "skip", "easy", "shortest-first", "tiresias", "fair-tree")
 
 
 def main() -> None:
-    texts = {"data": "the folder that holds traces/ (default: $HOLDFAST_DATA)"}
+    texts = {"data": "the folder that holds traces/ (default: $HOLDFAST_DATA)", "plots": "a folder for pictures"}
     chosen = arguments(__doc__ or "", texts=texts, starts=(5000, 2000, "starts of the speed test"))
     report = Report("Scheduling")
+    plots = Path(chosen.plots) if chosen.plots else None
+    if plots is not None:
+        drawable(plots / "philly.png")
     where = chosen.data or os.environ.get("HOLDFAST_DATA", "")
     if not where:
         report.note("No trace was replayed: neither --data nor HOLDFAST_DATA is set.")
@@ -52,24 +59,29 @@ def main() -> None:
         root = Path(where) / "traces"
         if not (root / "jobs" / "philly2017_jobs.csv.gz").is_file():
             sys.exit(f"schedule.py: {root / 'jobs' / 'philly2017_jobs.csv.gz'} is not there; --data names the folder that holds traces/")
-        philly(report, root, seed=chosen.seed, quick=chosen.quick)
+        philly(report, root, seed=chosen.seed, quick=chosen.quick, plots=plots)
         if not chosen.quick:
             wagap(report, root)
             muri(report, root)
     cycle_speed(report, chosen.starts)
-    growth(report, quick=chosen.quick)
+    growth(report, quick=chosen.quick, plots=plots)
     report.finish(chosen)
 
 
-def philly(report: Report, root: Path, *, seed: int, quick: bool) -> None:
-    trace = with_users(clipped(between(read_trace(root / "jobs" / "philly2017_jobs.csv.gz"), 50, 110), 7 * 86400), seed)
+def philly(report: Report, root: Path, *, seed: int, quick: bool, plots: Path | None) -> None:
+    everything = clipped(read_trace(root / "jobs" / "philly2017_jobs.csv.gz"), 7 * 86400)
+    trace = with_users(between(everything, 50, 110), seed)
+    replays = []
     for name in BASELINES[:3] if quick else BASELINES:
-        found = replayed(report, "Philly", trace.jobs, name, 160, 8)
+        found, replay = replayed(report, "Philly", trace.jobs, name, 160, 8)
+        replays.append((name, replay))
         if name in CALIBRATION:
             average, longest = CALIBRATION[name]
             report.bar(f"calibration, {name}: average completion is off by", 100 * abs(found.completion_s.average / average - 1), "%", at_most=0.5)
             report.bar(f"calibration, {name}: longest wait is off by", 100 * abs(found.wait_s.longest / longest - 1), "%", at_most=0.5)
-    found = replayed(report, "Philly", trace.jobs, "holdfast", 160, 8)
+    found, replay = replayed(report, "Philly", trace.jobs, "holdfast", 160, 8)
+    if plots is not None:
+        draw("Philly, days 50 to 110, 160 nodes of 8 GPUs: a simulation", [("holdfast", replay), *replays], plots / "philly.png")
     report.bar("Philly: average completion (goal 40,000)", found.completion_s.average, "s", at_most=45_000)
     report.bar("Philly: longest wait", found.wait_s.longest, "s", at_most=245_000)
     report.bar("Philly: longest wait to the first start", found.first_wait_s.longest, "s", at_most=245_000)
@@ -82,7 +94,10 @@ def philly(report: Report, root: Path, *, seed: int, quick: bool) -> None:
         report.bar(f"Philly: share error ({found.share_windows} windows)", 100 * found.share_error, "% of the cluster", at_most=5)
     if not quick:
         for restart_s in (0.0, 1800.0):
-            replayed(report, f"Philly, restart of {restart_s:.0f} s", trace.jobs, "holdfast", 160, 8, restart_s=restart_s)
+            for name in ("holdfast", "tiresias"):  # The others never evict.
+                replayed(report, f"Philly, restart of {restart_s:.0f} s", trace.jobs, name, 160, 8, restart_s=restart_s)
+        for name in ("fifo", "holdfast"):
+            replayed(report, "Philly, days 20 to 80", with_users(between(everything, 20, 80), seed).jobs, name, 160, 8)
 
 
 def backlog_share_error(seed: int) -> tuple[float, int]:
@@ -124,11 +139,6 @@ def muri(report: Report, root: Path) -> None:
     if not path.is_file() or not results.is_file():
         report.note("Muri's trace was not replayed: it is not there.")
         return
-    with path.open() as rows:
-        jobs = [
-            TraceJob(id=row["job_id"], submit_s=float(row["submit_s"]), duration_s=float(row["duration_s"]), gpus=int(row["num_gpu"]), user="all")
-            for row in csv.DictReader(rows)
-        ]
     published: dict[str, list[float]] = {}
     with gzip.open(results, "rt") as rows:
         for row in csv.DictReader(rows):
@@ -136,10 +146,21 @@ def muri(report: Report, root: Path) -> None:
     for policy, times in sorted(published.items()):
         report.series(f"Muri's cluster trace, {policy} as published: average completion", "s", [statistics.fmean(times)], "Muri's own share GPUs between jobs")
     for name in ("fifo", "skip", "shortest-first", "tiresias", "holdfast"):
-        replayed(report, "Muri's cluster trace, 8 × 8", jobs, name, 8, 8)
+        replayed(report, "Muri's cluster trace, 8 × 8", muri_jobs(path), name, 8, 8)
+    for number in (1, 3):
+        for name in ("fifo", "skip", "shortest-first", "holdfast"):
+            replayed(report, f"Muri's trace {number}, 8 × 8", muri_jobs(root / "bench" / f"muri_trace{number}.csv"), name, 8, 8)
 
 
-def replayed(report: Report, what: str, jobs: Sequence[TraceJob], name: str, nodes: int, gpus: int, restart_s: float = 300.0) -> Figures:
+def muri_jobs(path: Path) -> list[TraceJob]:
+    with path.open() as rows:
+        return [
+            TraceJob(id=row["job_id"], submit_s=float(row["submit_s"]), duration_s=float(row["duration_s"]), gpus=int(row["num_gpu"]), user="all")
+            for row in csv.DictReader(rows)
+        ]
+
+
+def replayed(report: Report, what: str, jobs: Sequence[TraceJob], name: str, nodes: int, gpus: int, restart_s: float = 300.0) -> tuple[Figures, Replay]:
     scheduler = scheduler_named(name, nodes_of(nodes, gpus), Policy(restart_s=restart_s))
     audit = audit_of(scheduler) if isinstance(scheduler, Holdfast) else None
     began = time.process_time()
@@ -157,7 +178,7 @@ def replayed(report: Report, what: str, jobs: Sequence[TraceJob], name: str, nod
     report.series(f"{what}, {name}: average completion", "s", [found.completion_s.average], line)
     report.raw[f"{what}, {name}"] = as_record(found)
     say(f"{what}, {name}: completion {found.completion_s.average:,.0f} s; {line}")
-    return found
+    return found, replay
 
 
 def cycle_speed(report: Report, starts: int) -> None:
@@ -185,8 +206,9 @@ def cycle_speed(report: Report, starts: int) -> None:
     report.bar("starts a second, in process", begun / spent, "starts/s", at_least=1000)
 
 
-def growth(report: Report, *, quick: bool) -> None:
+def growth(report: Report, *, quick: bool, plots: Path | None) -> None:
     """The same load for each node, on ever more nodes: what an event costs. n log n for the whole would be a cost for each event that grows with log n."""
+    costs = []
     for nodes in (160, 640, 2560) if quick else (160, 640, 2560, 10_000):
         dice = random.Random(1)
         jobs = [
@@ -194,11 +216,30 @@ def growth(report: Report, *, quick: bool) -> None:
                 id=f"j{number}", submit_s=dice.uniform(0, 86_400), duration_s=dice.lognormvariate(8, 1.5), gpus=dice.choice([1, 1, 1, 2, 4, 8]),
                 group=f"g{number % 12}", user=f"u{dice.randrange(25)}",
             )
-            for number in range(min(20_000, nodes * 12))
+            for number in range(nodes * 12)
         ]  # fmt: skip
         began = time.process_time()
         replay = Replay(jobs, Holdfast(nodes_of(nodes, 8))).run()
-        report.series(f"cost of an event, {nodes:,} nodes", "µs", [1e6 * (time.process_time() - began) / replay.events], f"{replay.events:,} events")
+        costs.append((nodes, 1e6 * (time.process_time() - began) / replay.events))
+        report.series(f"cost of an event, {nodes:,} nodes", "µs", [costs[-1][1]], f"{replay.events:,} events")
+        say(f"cost of an event, {nodes:,} nodes: {costs[-1][1]:.0f} µs")
+    (fewest, first), (most, last) = costs[0], costs[-1]
+    allowed = math.log(most) / math.log(fewest)
+    report.bar(f"cost of an event at {most:,} nodes, in times of that at {fewest} (n log n: {allowed:.2f})", last / first, "times", at_most=allowed)
+    if plots is not None:
+        draw_growth(costs, plots / "growth.png")
+
+
+def draw_growth(costs: Sequence[tuple[int, float]], path: Path) -> None:
+    """Measured, and what n log n for the whole would come to from the first."""
+    figure = empty(8, 5, "What an event costs")
+    axes = figure.subplots()
+    nodes = [count for count, _ in costs]
+    axes.semilogx(nodes, [cost for _, cost in costs], marker="o", label="measured")
+    axes.semilogx(nodes, [costs[0][1] * math.log(count) / math.log(nodes[0]) for count in nodes], linestyle="--", label="n log n")
+    axes.set(xlabel="nodes of 8 GPUs, 12 jobs for each in a day", ylabel="µs", ylim=(0, None))
+    axes.legend()
+    save(figure, path)
 
 
 if __name__ == "__main__":

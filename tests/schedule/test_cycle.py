@@ -12,7 +12,7 @@ from holdfast.schedule.cluster import JobRefused
 from holdfast.schedule.cycle import decide
 from holdfast.schedule.explain import why
 from holdfast.schedule.place import Health
-from holdfast.schedule.policy import HIGH, HOUR_S, Policy
+from holdfast.schedule.policy import DAY_S, HIGH, HOUR_S, Policy
 from holdfast.schedule.tree import Account
 
 _OPEN_HIGH = Policy(classes={**Policy().classes, "high": type(HIGH)(name="high", rank=1, factor=2.0)})
@@ -145,9 +145,9 @@ def test_small_firm_jobs_are_moved_together_for_a_larger_one_whose_turn_has_come
     assert len(running(cluster)) == 5, "who was moved runs on the other node"
 
 
-@pytest.mark.parametrize(("whole_at_h", "first"), [(17, "whole"), (19, "part")])
-def test_of_those_that_are_due_a_gang_of_whole_nodes_counts_as_eighteen_hours_older(whole_at_h: int, first: str) -> None:
-    cluster = cluster_of(1, 2, policy=Policy(patience_s=0.0))
+@pytest.mark.parametrize(("whole_at_h", "first"), [(3, "whole"), (5, "part")])
+def test_of_those_that_are_due_a_gang_of_whole_nodes_counts_as_three_tenths_older(whole_at_h: int, first: str) -> None:
+    cluster = cluster_of(1, 2, policy=Policy(patience_s=10 * HOUR_S))
     ask(cluster, "runs", 2, 0.0, preemptible=False)
     decide(cluster, 0.0)
     ask(cluster, "part", 1, 1.0)
@@ -156,12 +156,35 @@ def test_of_those_that_are_due_a_gang_of_whole_nodes_counts_as_eighteen_hours_ol
     assert [start.job for start in decide(cluster, 20 * HOUR_S).starts] == [first]
 
 
-def test_a_trial_costs_the_same_whatever_the_size_of_the_job() -> None:
-    cluster = cluster_of(1, 8)
+def test_what_a_job_has_run_before_its_turn_is_no_wait_and_who_could_not_be_fitted_in_meanwhile_goes_before_it() -> None:
+    cluster = cluster_of(1, 2)
+    ask(cluster, "ran", 1, 0.0)
+    ask(cluster, "pinned", 1, 0.0, preemptible=False)
+    decide(cluster, 0.0)
+    ask(cluster, "waits", 1, HOUR_S)
+    decide(cluster, 3 * HOUR_S)
+    assert running(cluster) == {"pinned", "waits"}, "the newcomer is tried, and the one that was tried goes"
+    assert cluster.jobs["ran"].stands_at == pytest.approx(3 * HOUR_S)
+
+
+@pytest.mark.parametrize(("days", "gpus"), [(0.5, 4), (1, 4), (2, 2), (4, 1)])
+def test_the_longer_the_longest_wait_the_less_is_tried(days: float, gpus: int) -> None:
+    cluster = cluster_of(10, 2, policy=Policy(trial_share=0.2, patience_s=DAY_S))
+    for number in range(10):
+        ask(cluster, f"stays-{number}", 2, 0.0, preemptible=False)
+    decide(cluster, 0.0)
+    ask(cluster, "waits", 2, 0.0)
+    decide(cluster, days * DAY_S)
+    assert cluster.trials_most() == pytest.approx(gpus)
+
+
+def test_a_trial_costs_the_same_whatever_the_size_of_the_job_but_no_less_than_the_minimum_run() -> None:
+    cluster = cluster_of(2, 8)
     ask(cluster, "one", 1, 0.0)
     ask(cluster, "two", 2, 0.0)
+    ask(cluster, "node", 8, 0.0)
     decide(cluster, 0.0)
-    assert {id: job.loose_at / HOUR_S for id, job in cluster.jobs.items()} == {"one": 2.0, "two": 1.0}
+    assert {id: job.loose_at / HOUR_S for id, job in cluster.jobs.items()} == {"one": 2.0, "two": 1.0, "node": 0.5}
 
 
 def test_limits_hold_and_say_so() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gzip
+import importlib.util
 import json
 import random
 from pathlib import Path
@@ -17,8 +18,9 @@ from holdfast.cli import app
 from holdfast.schedule.policy import DAY_S, HOUR_S, Policy
 from holdfast.schedule.tree import Account
 from holdfast.simulate.audit import audit_of
-from holdfast.simulate.figures import figures
-from holdfast.simulate.policies.named import NAMES, scheduler_named
+from holdfast.simulate.figures import Figures, figures
+from holdfast.simulate.outages import Outages
+from holdfast.simulate.policies.named import NAMES, ON_NODES, scheduler_named
 from holdfast.simulate.policies.ours import Holdfast, nodes_of
 from holdfast.simulate.replay import Replay
 from holdfast.simulate.trace import TraceJob, TraceUnreadable, between, clipped, read_trace, with_users
@@ -178,7 +180,81 @@ def test_the_command_replays_a_trace_and_says_what_it_came_to(tmp_path: Path) ->
     shown = CliRunner().invoke(app, asked)
     assert shown.exit_code == 0
     assert "holdfast knew" in shown.output
+    drawn = CliRunner().invoke(app, [*asked, "--png", str(tmp_path / "waits.png")])
+    if importlib.util.find_spec("matplotlib") is None:
+        assert "pip install 'holdfast[plots]'" in str(drawn.exception)
+    else:
+        assert (tmp_path / "waits.png").read_bytes().startswith(b"\x89PNG")
     for more, says in ((["--policy", "none"], "not known"), (["--days", "x"], "range of days"), (["--clip", "soon"], "no time")):
         refused = CliRunner().invoke(app, [*asked, *more])
         assert refused.exit_code != 0
         assert says in str(refused.exception)
+
+
+# Nodes that fail.
+
+
+def _gangs(seed: int, count: int) -> list[TraceJob]:
+    """A cluster that is four fifths full, half of it with gangs of several nodes."""
+    dice = random.Random(seed)
+    return [
+        TraceJob(
+            id=f"j{number}", submit_s=dice.uniform(0, 20 * DAY_S), duration_s=dice.uniform(1, 24) * HOUR_S, gpus=dice.choice([1, 1, 1, 2, 4, 8, 16, 32, 64]),
+            group=f"g{dice.randrange(3)}", user=f"u{dice.randrange(4)}",
+        )
+        for number in range(count)
+    ]  # fmt: skip
+
+
+def _with_failures(name: str, jobs: list[TraceJob], seed: int, *, lemons: float = 0.0) -> tuple[Replay, Figures]:
+    scheduler = scheduler_named(name, nodes_of(50, 8))
+    assert isinstance(scheduler, Holdfast)
+    audit = audit_of(scheduler)
+    outages = Outages(nodes=50, mtbf_s=2000 * HOUR_S, seed=seed, first_at=0.0, last_at=40 * DAY_S, lemons=lemons)
+    replay = Replay(jobs, scheduler, watchers=[audit], outages=outages).run()
+    audit.auditor.sweep()
+    assert audit.auditor.failures == []
+    assert not replay.stuck
+    return replay, figures(replay, policy=name, gpus=400, took_s=0.0)
+
+
+def test_with_failing_nodes_every_job_still_ends_no_invariant_fails_and_the_same_seed_gives_the_same_story() -> None:
+    jobs = _gangs(1, 800)
+    replay, found = _with_failures("holdfast", jobs, 1, lemons=0.02)
+    assert found.node_failures > 10
+    assert found.gang_replacements + found.gang_requeues > 10
+    assert found.failure_lost_gpu_h > 0
+    assert replay.hash == _with_failures("holdfast", jobs, 1, lemons=0.02)[0].hash
+
+
+def test_with_one_lemon_in_fifty_nodes_who_remembers_what_failed_where_loses_less() -> None:
+    lost = {name: sum(_with_failures(name, _gangs(seed, 800), seed, lemons=0.02)[1].failure_lost_gpu_h for seed in range(3)) for name in ON_NODES}
+    assert lost["holdfast"] < 0.8 * lost["health-blind"]
+
+
+def test_nodes_that_are_back_before_the_last_job_and_fail_no_more_change_nothing_else(tmp_path: Path) -> None:
+    outages = Outages(nodes=4, mtbf_s=50 * HOUR_S, seed=3, first_at=0.0, last_at=DAY_S, lemons=0.25)
+    happened = [one for hour in range(24 * 30) for one in outages.due(hour * HOUR_S)]
+    assert outages.next_at() == float("inf")
+    for node in range(4):
+        story = [fails for number, fails in happened if number == node]
+        assert story == [True, False] * (len(story) // 2), "each failure is repaired before the next"
+
+
+def test_the_command_replays_failures_and_says_what_they_cost(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("job_id,submit_s,duration_s,gpus\n" + "".join(f"j{n},{n * 600},36000,{(1, 8)[n % 2]}\n" for n in range(60)))
+    asked = ["simulate", "--trace", str(path), "--nodes", "6", "--gpus-per-node", "4", "--node-mtbf-hours", "100", "--repair-hours", "2", "--lemons", "0.1"]
+    said = CliRunner().invoke(app, [*asked, "--json", "--policy", "holdfast", "--policy", "health-blind"])
+    assert said.exit_code == 0, said.output
+    ours, blind = json.loads(said.stdout)["results"]
+    assert ours["node_failures"] > 0
+    assert ours["suspect_gpu_h"] > 0 == blind["suspect_gpu_h"]
+    assert {"gang_replacements", "gang_shrinks", "gang_requeues", "failure_lost_gpu_h", "invariant_failures"} <= set(ours)
+    assert "node failures" in CliRunner().invoke(app, asked).output
+    for more, says in ((["--policy", "fifo"], "no nodes that could fail"), (["--lemons", "2"], "between 0 and 1"), (["--node-mtbf-hours", "0"], "above 0")):
+        refused = CliRunner().invoke(app, [*asked, *more])
+        assert refused.exit_code != 0
+        assert says in str(refused.exception)
+    never = CliRunner().invoke(app, ["simulate", "--trace", str(path), "--lemons", "0.02"])
+    assert "give --node-mtbf-hours" in str(never.exception)

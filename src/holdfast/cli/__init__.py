@@ -26,8 +26,9 @@ from holdfast.cli.alerting import checked_alerts
 from holdfast.cli.job import hold, is_held, jobs, known_job, new_job, state_of
 from holdfast.cli.live import Live, mode_for
 from holdfast.cli.metrics import metrics_at
-from holdfast.cli.options import REFUSED, check_fits, checkpoint_every, limited_anew, limits_of, processes_per_node, whole_nodes
+from holdfast.cli.options import REFUSED, check_fits, checkpoint_every, gpus_of, limited_anew, limits_of, processes_per_node, resources_of, whole_nodes
 from holdfast.cli.plan import plan
+from holdfast.cli.queueing import queue, shares, why
 from holdfast.cli.run import ask_to_stop, attach_job, detach, exit_code, run_job
 from holdfast.control.journal import Journal
 from holdfast.domain.job import JobSpec, Policy
@@ -85,6 +86,16 @@ def run(
     own_network: Annotated[
         bool, typer.Option("--own-network", help="Each node in a network namespace of its own, from which only the other nodes are reached. Needs root.")
     ] = False,
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="All workers of a node together may have this much, such as 8GB.", show_default="no limit")] = "",
+    memory_high: Annotated[
+        str, typer.Option(metavar="SIZE", help="Above this the kernel holds the job up and takes memory back, and kills nobody.", show_default="no limit")
+    ] = "",
+    memory_per_worker: Annotated[str, typer.Option(metavar="SIZE", help="Each worker may have this much.", show_default="no limit")] = "",
+    cpus: Annotated[float | None, typer.Option(metavar="NUMBER", help="Cores' worth of time on each node, such as 1.5.", show_default="no limit")] = None,
+    cpu_weight: Annotated[int | None, typer.Option(metavar="1-10000", help="Against others when cores are short.", show_default="100")] = None,
+    max_processes: Annotated[int | None, typer.Option(metavar="NUMBER", help="Processes and threads on each node.", show_default="no limit")] = None,
+    gpus: Annotated[str, typer.Option(metavar="0,1,…", help="The GPUs the job may see, dealt to the nodes.", show_default="all")] = "",
+    private: Annotated[bool, typer.Option("--private", help="Temporary files and shared memory of the job's own on each node, gone with it.")] = False,
     name: Annotated[str, typer.Option(help="Name the job. Run again with the same name, it goes on from its newest checkpoint.", show_default="made up")] = "",
     module: Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module.")] = False,
     no_python: Annotated[bool, typer.Option("--no-python", "--no_python", help="SCRIPT is a program to execute as it is.")] = False,
@@ -129,10 +140,14 @@ def run(
 ) -> None:
     """Run a training script and keep it running."""
     root = state_root(state)
+    asked = resources_of(
+        memory=memory, memory_high=memory_high, memory_per_worker=memory_per_worker, cpus=cpus, cpu_weight=cpu_weight, max_processes=max_processes
+    )
     spec = JobSpec(
         job=name or _made_up_name(script), run=secrets.token_hex(8), argv=(script, *(arguments or ())), module=module, python=not no_python, cwd=os.getcwd(),
         nodes=whole_nodes(nodes), spares=spares, ranks_per_node=processes_per_node(nproc), warm=not no_warm, preimport=tuple(preimport or ()),
-        domains=domains, own_network=own_network, save_every=checkpoint_every(save_every),
+        resources=asked, gpus=gpus_of(gpus, whole_nodes(nodes) + spares), private=private, domains=domains, own_network=own_network,
+        save_every=checkpoint_every(save_every),
         limits=limits_of(time_limit=time_limit, epoch_limit=epoch_limit, target=target, within=within, at_limit=at_limit),
         policy=Policy(max_restarts=max_restarts, stop_grace_s=stop_grace_s, profile_every_s=None if no_profile else Policy().profile_every_s),
     )  # fmt: skip
@@ -369,6 +384,8 @@ def detect(
 
 
 app.command()(plan)
+for _command in (queue, why, shares):
+    app.command()(_command)
 
 
 @app.command()
@@ -382,19 +399,26 @@ def simulate(
     days: Annotated[str, typer.Option(metavar="A:B", help="Only jobs that were submitted on these days.", show_default="all")] = "",
     clip: Annotated[str, typer.Option(metavar="TIME", help="No job runs longer: 7d.", show_default="as they are")] = "",
     restart_s: Annotated[float, typer.Option(min=0.0, help="What a restart after an eviction costs.")] = 300.0,
+    node_mtbf_hours: Annotated[float | None, typer.Option(metavar="HOURS", help="Each node fails after so long on average.", show_default="never")] = None,
+    repair_hours: Annotated[float, typer.Option(metavar="HOURS", help="And is back after so long on average.")] = 4.0,
+    lemons: Annotated[float, typer.Option(metavar="PART", help="So many of all nodes, such as 0.02, fail a hundred times as often.")] = 0.0,
+    failures: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Without a trace: machines are lost as in this CSV (at_s,node).", show_default="made up")
+    ] = None,
     story: Annotated[bool, typer.Option("--story", help="Without a trace: print all that happens.")] = False,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="With a trace: draw waits and completions into this file. Needs matplotlib.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Replay a trace of jobs under a policy; or, without one, run the core through made-up faults, from seeds."""
     from holdfast.cli.simulate import Asked, run_replay, run_survey
 
     if trace is None:
-        raise typer.Exit(run_survey(seeds or 1000, start, story=story, as_json=as_json))
+        raise typer.Exit(run_survey(seeds or 1000, start, story=story, as_json=as_json, failures=failures))
     asked = Asked(
         trace=trace, nodes=nodes, gpus_per_node=gpus_per_node, policies=tuple(policy or ["holdfast"]), seeds=seeds or 1, start=start, days=days, clip=clip,
-        restart_s=restart_s,
+        restart_s=restart_s, node_mtbf_hours=node_mtbf_hours, repair_hours=repair_hours, lemons=lemons,
     )  # fmt: skip
-    raise typer.Exit(run_replay(asked, as_json=as_json))
+    raise typer.Exit(run_replay(asked, as_json=as_json, png=png))
 
 
 class _Checkpoint(TyperGroup):

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,20 +16,24 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.plot import plot
+from holdfast.cli.png import drawable
 from holdfast.errors import UserError
 from holdfast.schedule.policy import Policy
 from holdfast.simulate.audit import Audit, audit_of
+from holdfast.simulate.failures import read_failures
 from holdfast.simulate.figures import Figures, Spread, as_record, figures
+from holdfast.simulate.outages import Outages
 from holdfast.simulate.policies.named import NAMES, scheduler_named
 from holdfast.simulate.policies.ours import Holdfast, nodes_of
 from holdfast.simulate.replay import Replay
-from holdfast.simulate.survey import survey, survey_text
-from holdfast.simulate.trace import Trace, between, clipped, read_trace, skipped_lines, with_users
+from holdfast.simulate.survey import survey, survey_lines
+from holdfast.simulate.trace import Trace, TraceJob, between, clipped, read_trace, skipped_lines, with_users
 
 _COLUMNS = 400  # Of the plot of waits over the time of submission.
 _HEADINGS = (
     "policy", "seed", "completion", "wait", "median", "p99", "longest", "8+ GPUs p99", "used", "evicted a job", "GPU-h lost", "share error", "failures", "took",
 )  # fmt: skip
+_FAILING_ON_S = 30 * 86400.0  # After the last job came.
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -44,17 +48,25 @@ class Asked:
     days: str = ""
     clip: str = ""
     restart_s: float = 300.0
+    node_mtbf_hours: float | None = None
+    repair_hours: float = 4.0
+    lemons: float = 0.0
 
 
-def run_survey(seeds: int, start: int, *, story: bool, as_json: bool) -> int:
-    """Made-up faults, from seeds; 0 when every world kept its promises."""
-    summary = survey(range(start, start + seeds), story=story)
-    print(json.dumps(summary) if as_json else survey_text(summary))
-    return 1 if summary["failed"] else 0
+def run_survey(seeds: int, start: int, *, story: bool, as_json: bool, failures: Path | None = None) -> int:
+    """Made-up faults, from seeds; 0 when every world kept its promises. `failures` says when machines are lost, where that was recorded."""
+    found = survey(range(start, start + seeds), story=story, failures=read_failures(failures) if failures is not None else ())
+    if as_json:
+        print(json.dumps(asdict(found)))
+    else:
+        print(*survey_lines(found), sep="\n")
+    return 1 if found.failed else 0
 
 
-def run_replay(asked: Asked, *, as_json: bool) -> int:
+def run_replay(asked: Asked, *, as_json: bool, png: Path | None = None) -> int:
     """A trace under each policy and seed; 0 when all jobs ended and no invariant failed."""
+    if png is not None:
+        drawable(png)
     trace = _trace(asked)
     if not as_json:
         for line in skipped_lines(trace.skipped):
@@ -66,13 +78,18 @@ def run_replay(asked: Asked, *, as_json: bool) -> int:
     ) as progress:  # fmt: skip
         for seed in range(asked.start, asked.start + asked.seeds):
             for name in asked.policies:
-                found.append((seed, *_replayed(asked, with_users(trace, seed), name, progress)))
+                found.append((seed, *_replayed(asked, with_users(trace, seed), name, seed, progress)))
     if as_json:
         skipped = [{"line": one.line, "because": one.because} for one in trace.skipped]
         results = [{"seed": seed, "refused": refused, **as_record(figure)} for seed, figure, _, refused in found]
         print(json.dumps({"trace": str(asked.trace), "jobs": len(trace.jobs), "skipped": skipped, "results": results}))
     else:
         _show(trace, found)
+    if png is not None:
+        from holdfast.cli.replays_png import draw
+
+        names = [(one.policy if asked.seeds == 1 else f"{one.policy}, seed {seed}", replay) for seed, one, replay, _ in found]
+        draw(f"{asked.trace.name}: {len(trace.jobs):,} jobs on {asked.nodes} nodes of {asked.gpus_per_node} GPUs, a simulation", names, png)
     return 1 if any(figure.invariant_failures or figure.unfinished for _, figure, _, _ in found) else 0
 
 
@@ -88,19 +105,23 @@ def _trace(asked: Asked) -> Trace:
     for name in asked.policies:
         if name not in NAMES:
             raise UserError(f"policy {name!r} is not known; expected one of {', '.join(NAMES)}")
-    trace = read_trace(asked.trace)
-    if asked.days:
-        first, colon, last = asked.days.partition(":")
+    return selected(read_trace(asked.trace), asked.trace, asked.days, asked.clip)
+
+
+def selected(trace: Trace, path: Path, days: str, clip: str) -> Trace:
+    """The jobs of these days, no longer than this; all, where nothing is said."""
+    if days:
+        first, colon, last = days.partition(":")
         try:
             trace = between(trace, float(first), float(last) if colon else float(first) + 1)
         except ValueError:
-            raise UserError(f"--days {asked.days!r} is no range of days; expected one such as 50:110") from None
+            raise UserError(f"--days {days!r} is no range of days; expected one such as 50:110") from None
         if not trace.jobs:
-            raise UserError(f"no job of {asked.trace} was submitted on days {asked.days}; they are counted from submit_s 0")
-    return clipped(trace, seconds(asked.clip, "--clip")) if asked.clip else trace
+            raise UserError(f"no job of {path} was submitted on days {days}; they are counted from submit_s 0")
+    return clipped(trace, seconds(clip, "--clip")) if clip else trace
 
 
-def _replayed(asked: Asked, trace: Trace, name: str, progress: Progress) -> tuple[Figures, Replay, int]:
+def _replayed(asked: Asked, trace: Trace, name: str, seed: int, progress: Progress) -> tuple[Figures, Replay, int]:
     capacity = asked.nodes * asked.gpus_per_node
     jobs = [job for job in trace.jobs if job.gpus <= capacity]  # What could never fit is refused, and counted.
     if not jobs:
@@ -110,7 +131,8 @@ def _replayed(asked: Asked, trace: Trace, name: str, progress: Progress) -> tupl
     task = progress.add_task(name, total=len(jobs))
     began = time.process_time()
     replay = Replay(
-        jobs, scheduler, restart_s=asked.restart_s, watchers=[audit] if audit else [], progress=lambda ended: progress.update(task, completed=ended)
+        jobs, scheduler, restart_s=asked.restart_s, watchers=[audit] if audit else [], progress=lambda ended: progress.update(task, completed=ended),
+        outages=_outages(asked, jobs, seed),
     ).run()  # fmt: skip
     took_s = time.process_time() - began
     progress.update(task, completed=len(jobs))
@@ -119,6 +141,17 @@ def _replayed(asked: Asked, trace: Trace, name: str, progress: Progress) -> tupl
         print(f"holdfast: {name}: {said}", file=sys.stderr)
     share = audit.share() if audit else (None, 0)
     return figures(replay, policy=name, gpus=capacity, took_s=took_s, share=share, failures=len(failures)), replay, len(trace.jobs) - len(jobs)
+
+
+def _outages(asked: Asked, jobs: Sequence[TraceJob], seed: int) -> Outages | None:
+    if asked.node_mtbf_hours is None:
+        if asked.lemons:
+            raise UserError(f"--lemons {asked.lemons:g} fail more often than other nodes, and those never fail; give --node-mtbf-hours, such as 6000")
+        return None
+    return Outages(
+        nodes=asked.nodes, mtbf_s=asked.node_mtbf_hours * 3600, seed=seed, first_at=jobs[0].submit_s, last_at=jobs[-1].submit_s + _FAILING_ON_S,
+        repair_s=asked.repair_hours * 3600, lemons=asked.lemons,
+    )  # fmt: skip
 
 
 def _show(trace: Trace, found: Sequence[tuple[int, Figures, Replay, int]]) -> None:
@@ -142,6 +175,12 @@ def _show(trace: Trace, found: Sequence[tuple[int, Figures, Replay, int]]) -> No
     refused = max(refused for _, _, _, refused in found)
     if refused:
         console.print(Text(f"{refused:,} jobs ask for more GPUs than the cluster has and were refused", style="yellow"))
+    for seed, one, _, _ in found:
+        if one.node_failures:
+            console.print(
+                f"{one.policy}, seed {seed}: {one.node_failures:,} node failures; jobs went on elsewhere {one.gang_replacements:,} times, with fewer GPUs "
+                f"{one.gang_shrinks:,}, after a wait {one.gang_requeues:,}; {one.failure_lost_gpu_h:,.0f} GPU-h lost, {one.suspect_gpu_h:,.0f} run on suspects"
+            )
     for _, one, replay, _ in found:
         console.print(Text(f"{one.policy}: average wait by time of submission", style="bold"))
         for line in plot(_waits(replay), (), width=max(20, min(console.width, 120)), plain="utf" not in console.encoding.lower()):

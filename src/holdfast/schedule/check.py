@@ -1,4 +1,4 @@
-"""What must always be true of a cluster (the invariants I1 to I12 of docs/scheduling.md), from books of its own: it trusts no count that the scheduler keeps.
+"""What must always be true of a cluster (the invariants I1 to I15 of docs/scheduling.md), from books of its own: it trusts no count that the scheduler keeps.
 
 `Auditor` follows every decision at the cost of what changed; `sweep` compares everything and is for tests. Each failure is a sentence that begins with its
 number. I5 (shares converge) is a figure over windows, kept here too. I10 (same trace, same decisions) is a hash over a replay; I8 and I12 are tests.
@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from holdfast.schedule.cluster import Cluster
 from holdfast.schedule.cycle import Decisions
+from holdfast.schedule.job import Lane
+from holdfast.schedule.mend import Mend
 from holdfast.schedule.place import Health
 from holdfast.schedule.policy import DAY_S
 
@@ -26,18 +28,22 @@ class Auditor:
     _evicted: dict[str, deque[float]] = field(default_factory=dict)
     _free: list[int] = field(default_factory=list)
     _held: dict[int, str] = field(default_factory=dict)  # After the decision before.
+    _kept: dict[str, None] = field(default_factory=dict)  # Gangs that lost nodes, and for which others are held.
 
     def __post_init__(self) -> None:
         self._free = [node.gpus for node in self.cluster.fleet.nodes]
 
     def ended(self, id: str) -> None:
         self._give(id)
+        self._kept.pop(id, None)
 
     def decided(self, decisions: Decisions, now: float) -> None:
         """Evictions first, then starts: as they are performed."""
         cluster, policy = self.cluster, self.cluster.policy
         served = {start.job for start in decisions.starts}
         emergency = {start.job for start in decisions.starts if start.job in cluster.jobs and cluster.jobs[start.job].priority.crosses}
+        for mended in decisions.mends:
+            self._mended(mended, now)
         for resize in decisions.resizes:
             self._resized(resize.job, resize.extras)
         for eviction in decisions.evictions:
@@ -53,9 +59,11 @@ class Auditor:
             if len(times) > policy.evictions_a_day and eviction.for_job not in emergency:
                 self._fail(f"I7: {id} was evicted {len(times)} times within a day, and {policy.evictions_a_day} are allowed")
             self._give(id)
+            self._loops(eviction.for_job)
         for start in decisions.starts:
             self._start(start.job, start.placement, start.gpus, now)
         self._held = {node: kept.job for kept in decisions.reservations for node in kept.nodes}
+        self._places_kept(decisions)
         self._idle()
         self._limits()
 
@@ -75,6 +83,11 @@ class Auditor:
         for job in cluster.running:
             if sum(gpus for _, gpus in job.placement) != job.gpus:
                 self._fail(f"I1: {job} runs on {job.placement}")
+        for job in cluster.jobs.values():
+            if job.banned_until > cluster.now + cluster.policy.back_off_max_s:
+                self._fail(f"I15: {job} pauses for {job.banned_until - cluster.now:.0f} s, and {cluster.policy.back_off_max_s:.0f} s is the most")
+        if not cluster.wounded:  # Between a failure and the cycle after it, jobs stand on what they have lost.
+            self._on_failed()
         self._ceilings()
 
     def _start(self, id: str, placement: tuple[tuple[int, int], ...], gpus: int, now: float) -> None:
@@ -87,13 +100,66 @@ class Auditor:
             self._free[node] -= count
             if self._free[node] < 0:
                 self._fail(f"I2: {cluster.fleet.nodes[node].name} has {self._free[node]} GPUs free after {id} was started")
-            if cluster.fleet.health[node] is Health.OUT:
-                self._fail(f"I2: {id} was started on {cluster.fleet.nodes[node].name}, which is out")
+            self._healthy(id, gpus, node)
             holder = cluster.fleet.holder[node]
             if holder is not None and self._held.get(node) == holder.request.id != id and cluster.jobs[id].firm and not cluster.jobs[id].priority.crosses:
                 self._fail(f"I4: {id} is firm on {cluster.fleet.nodes[node].name}, which was and is held for {holder.request.id}")
         self._on[id] = placement
         self._started[id] = now
+        self._kept.pop(id, None)
+
+    def _mended(self, mended: Mend, now: float) -> None:
+        """A gang that lost nodes goes on elsewhere, whole; or waits, and what it had left is kept for it."""
+        id, cluster = mended.job, self.cluster
+        before = {node for key in (id, f"extras of {id}") for node, _ in self._on.get(key, ())}
+        self._give(id)
+        if not mended.placement:
+            if id in cluster.jobs and cluster.jobs[id] in cluster.reservations:
+                self._kept[id] = None
+            return
+        job = cluster.jobs[id]
+        if sum(count for _, count in mended.placement) != job.gpus:
+            self._fail(f"I1: {id} goes on with {mended.placement}, and needs {job.gpus} GPUs")
+        for node, count in (*mended.placement, *mended.extras):
+            self._free[node] -= count
+            if self._free[node] < 0:
+                self._fail(f"I2: {cluster.fleet.nodes[node].name} has {self._free[node]} GPUs free after {id} was mended")
+            if cluster.fleet.health[node] is Health.OUT or node not in before:
+                self._healthy(id, mended.gpus, node)
+        self._on[id] = mended.placement
+        if mended.extras:
+            self._on[f"extras of {id}"] = mended.extras
+
+    def _healthy(self, id: str, gpus: int, node: int) -> None:
+        """I13: whoever comes to a node, it is good; or in doubt, and he is small and can be evicted."""
+        cluster, name = self.cluster, self.cluster.fleet.nodes[node].name
+        health = cluster.fleet.health[node]
+        if health in (Health.OUT, Health.DRAINING):
+            self._fail(f"I13: {id} was started on {name}, which is {health.value}")
+        if health is Health.SUSPECT and (gpus > cluster.policy.small_gpus or not cluster.jobs[id].request.preemptible):
+            self._fail(f"I13: {id} of {gpus} GPUs was started on {name}, which is in doubt")
+
+    def _on_failed(self) -> None:
+        """I13: nobody stands on a node that is out."""
+        health, nodes = self.cluster.fleet.health, self.cluster.fleet.nodes
+        for id, placement in self._on.items():
+            for node, _ in placement:
+                if health[node] is Health.OUT:
+                    self._fail(f"I13: {id} stands on {nodes[node].name}, which is out")
+
+    def _places_kept(self, decisions: Decisions) -> None:
+        """I14: a gang that lost nodes, and for which others are held, has its reservation until it starts."""
+        if self._kept:
+            for id in self._kept.keys() - {one.job for one in decisions.reservations}:
+                del self._kept[id]
+                self._fail(f"I14: {id} lost nodes, waits, and its reservation was given away")
+
+    def _loops(self, id: str) -> None:
+        """I15: nobody is evicted for a job in a crash loop, unless it has waited as long as anybody, or what it gets is its group's guarantee."""
+        job = self.cluster.jobs.get(id)
+        rights = (Lane.ADMIN, Lane.DUE, *((Lane.REST,) if self.cluster.tree.quota_accounts else ()))
+        if job is not None and job.failures >= self.cluster.policy.crash_loop and job.lane not in rights:
+            self._fail(f"I15: somebody was evicted for {id}, which has failed {job.failures} times in a row")
 
     def _resized(self, id: str, extras: tuple[tuple[int, int], ...]) -> None:
         self._give(f"extras of {id}")

@@ -9,6 +9,7 @@ No clock: `now` comes with every call, and one that is earlier than the last cou
 
 from __future__ import annotations
 
+import copy
 import heapq
 import math
 from collections.abc import Iterable, Sequence
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 from holdfast.errors import UserError
 from holdfast.schedule.estimate import Estimates
 from holdfast.schedule.gang import Gang
+from holdfast.schedule.health import Care
 from holdfast.schedule.job import Job, JobRequest, Lane, Placement
 from holdfast.schedule.order import Waiting
 from holdfast.schedule.place import Fleet, Health, NodeRoom
@@ -50,11 +52,13 @@ class Cluster:
         self.tree = Tree(accounts, capacity_gpus=self.fleet.capacity_gpus)
         self.usage = Usage(half_life_s=self.policy.half_life_s, entry_s=self.policy.entry_s)
         self.estimates = Estimates(self.policy.estimate_quantile)
-        self.waiting = Waiting(self.tree, by_age=self._by_age, charged=self._charged, room=self._room)
+        self.waiting = Waiting(self.tree, by_age=self._by_age, age=self._age, charged=self._charged, room=self._room)
         self.jobs: dict[str, Job] = {}  # That wait or run.
         self.running: dict[Job, None] = {}
         self.elastic: dict[Job, None] = {}  # That run and may grow.
         self.reservations: dict[Job, Reservation] = {}
+        self.care = Care(len(self.fleet.nodes), self.policy)
+        self.wounded: dict[Job, set[int]] = {}  # Running jobs that have lost what they had on these nodes; the next cycle mends them.
         self.gpus: list[int] = []  # Running, by account.
         self.trial_gpus = 0
         self.now = -math.inf
@@ -81,9 +85,14 @@ class Cluster:
         self._numbers += 1
         job = Job(request, number=self._numbers, account=account, line=self.tree.lines[account], priority=self.policy.classes[request.priority], now=now)
         self.jobs[request.id] = job
+        self.estimates.arrivals.append((now, request))
         self._count(self._present, 0, job, 1)
         self._queue(job, now)
         return job
+
+    def used(self, account: Sequence[str], gpu_s: float, now: float) -> None:
+        """So much was used before this cluster was told of anything."""
+        self.usage.add(self.tree.lines[self.tree.number(account)], gpu_s, now)
 
     def end(self, id: str, now: float) -> None:
         """A job finished, or was withdrawn."""
@@ -98,14 +107,49 @@ class Cluster:
         self._count(self._present, 0, job, -1)
 
     def fail(self, id: str, now: float) -> None:
-        """A start came to nothing, or a running job lost a member. It waits again, behind a pause that doubles; its reservation is not kept."""
-        now, job = self.at(now), self.jobs[id]
+        """A start came to nothing, or a job failed by itself. It waits again, behind a pause that doubles; in a crash loop it has lost its place as well."""
+        now, job, policy = self.at(now), self.jobs[id], self.policy
         assert job.running, f"{job} does not run"
         self._stop(job, now)
         job.failures += 1
-        job.since, job.banned_until = now, now + self.policy.back_off_s * 2.0 ** min(job.failures - 1, 16)
+        job.since, job.banned_until = now, now + min(policy.back_off_s * 2.0 ** min(job.failures - 1, 16), policy.back_off_max_s)
+        if job.failures >= policy.crash_loop:
+            job.stands_at, job.waited_s = job.banned_until, 0.0
         job.ticket += 1
         self._timer(job.banned_until, _BACK, job)
+
+    def fail_by_node(self, id: str, node: int, now: float) -> None:
+        """A job failed and a node it stands on is to blame, which may stay in service. The next cycle finds another place for it."""
+        now, job = self.at(now), self.jobs[id]
+        assert any(node == number for number, _ in (*job.placement, *job.extras)), f"{job} does not stand on {self.fleet.nodes[node].name}"
+        self.wounded.setdefault(job, set()).add(node)
+        if self.fleet.health[node] is Health.OUT:
+            return  # It has been charged for that.
+        self.care.failed(node, now)
+        if self.care.sick(node, now):
+            self.drain(node, now)
+        else:
+            self.judge(node, self.care.verdict(node, now)[0], now)
+
+    def node_failed(self, node: int, now: float) -> tuple[str, ...]:
+        """A node is out of service, through its own fault. Who stood there is named, and mended by the next cycle."""
+        if self.fleet.health[node] is not Health.OUT:
+            self.care.failed(node, self.at(now))
+        return self.judge(node, Health.OUT, now)
+
+    def node_back(self, node: int, now: float) -> None:
+        """A node was repaired. It is on probation first."""
+        now = self.at(now)
+        self.care.back(node, now)
+        self.care.doubt(node, now)
+        self.judge(node, self.care.verdict(node, now)[0], now)
+
+    def drain(self, node: int, now: float) -> None:
+        """A node is sick: nothing new starts there. Who can be evicted leaves in a while, who cannot at its end; then it is out, and said to be drained."""
+        now = self.at(now)
+        if self.fleet.health[node] is not Health.OUT:
+            self.judge(node, Health.DRAINING, now)
+            self.care.drain(node, now)
 
     def ready(self, id: str, rank: int, reaches: Iterable[int], now: float) -> bool:
         """A member of a gang is there and reaches these ranks. True when the gang is released: it runs, and is charged, from now on."""
@@ -122,15 +166,21 @@ class Cluster:
         self.jobs[id].saved_at = at
 
     def judge(self, node: int, health: Health, now: float) -> tuple[str, ...]:
-        """A node is thought of differently. Jobs on one that is out have failed, and are named."""
+        """A node is thought of differently. Jobs on one that is out have lost it, and are named."""
         now = self.at(now)
-        for job in [job for job, kept in self.reservations.items() if node in kept.nodes]:
-            self.drop_reservation(job)
+        if health is self.fleet.health[node]:
+            return ()
+        for kept in self.reservations.values():
+            if node in kept.nodes:  # The others stay held, and the next cycle looks for what is missing.
+                self.fleet.let_go((node,))
+                kept.nodes, kept.made_at = tuple(other for other in kept.nodes if other != node), -math.inf
+        if health is not Health.OUT:
+            self.care.back(node, now)
+            self.fleet.judge(node, health)
+            return ()
         self.fleet.judge(node, health)
-        hit = dict.fromkeys((*self.fleet.on[node], *self.fleet.extras_on[node])) if health is Health.OUT else {}
-        for job in hit:
-            self.fail(job.request.id, now)
-        return tuple(job.request.id for job in hit)
+        self.care.left(node, now)
+        return self._wound(node, (*self.fleet.on[node], *self.fleet.extras_on[node]))
 
     # Time.
 
@@ -140,14 +190,16 @@ class Cluster:
 
     def next_at(self) -> float:
         """When something changes by itself; infinity when nothing will."""
-        while self._timers and self._timers[0][3] != self._timers[0][4].ticket:
-            heapq.heappop(self._timers)
-        return self._timers[0][0] if self._timers else math.inf
+        return min(self._timer_at(), self.care.next_at())
 
     def tick(self, now: float) -> None:
-        """Time has passed: who is due, who has been tried, who may be evicted, who comes back."""
+        """Time has passed: who is due, who has been tried, who may be evicted, who comes back, which nodes are trusted again."""
         now = self.at(now)
-        while self.next_at() <= now:
+        for node in self.care.due(now):
+            if now >= self.care.draining.get(node, math.inf):
+                self._wound(node, [job for job in (*self.fleet.on[node], *self.fleet.extras_on[node]) if job.request.preemptible])
+            self.judge(node, self.care.verdict(node, now)[0], now)
+        while self._timer_at() <= now:
             _, kind, _, _, job = heapq.heappop(self._timers)
             if kind == _WAITED:
                 self._become_overdue(job)
@@ -158,7 +210,7 @@ class Cluster:
                 self._loosen(job, now)
             elif kind == _BACK:
                 self._queue(job, now)
-            else:
+            elif job in self.gangs:
                 self.fail(job.request.id, now)
 
     # Moves, of the cycle.
@@ -173,6 +225,7 @@ class Cluster:
         job.since = job.resized_at = now
         job.placement, job.loose = placement, False
         job.firm = firm
+        job.stands_at = max(job.stands_at, job.submitted_at)
         job.saved_at = now + (policy.restart_s if job.attained_s else 0.0)
         job.seen_estimate_s = 0.0
         self.fleet.take(job, placement)
@@ -181,7 +234,7 @@ class Cluster:
             key = (job.priority.name, account)
             self._class_gpus[key] = self._class_gpus.get(key, 0) + job.gpus
         if not job.firm and job.request.preemptible:
-            job.loose_at = now + (max(policy.trial_s / job.gpus - job.attained_s, policy.minimum_run_s) if on_trial and not held else policy.minimum_run_s)
+            job.loose_at = now + (max(self._trial_s(job) - job.attained_s, policy.minimum_run_s) if on_trial and not held else policy.minimum_run_s)
             self._timer(job.loose_at, _TRIED if on_trial and not held else _LOOSE, job)
         if on_trial and not job.firm and not held and job.request.preemptible:
             self.trial_gpus += job.gpus
@@ -198,10 +251,38 @@ class Cluster:
     def evict(self, job: Job, now: float) -> None:
         """A running job gives its place up and waits again, with what it had saved."""
         lost_s = job.unsaved_s(now)
+        if not job.firm:
+            job.stands_at += max(0.0, now - job.since - lost_s)  # What it has run is no wait: who could not be fitted in meanwhile goes before it.
         self._stop(job, now)
         job.waited_s += lost_s
         job.evicted_at = [at for at in job.evicted_at if now < at + DAY_S] + [now]
         self._queue(job, now)
+
+    def requeue(self, job: Job, now: float) -> None:
+        """A running job lost nodes and nothing takes their place: it waits again, first of its account, and if its turn had come it still has it."""
+        lost_s, firm = job.unsaved_s(now), job.firm
+        self._stop(job, now)
+        job.waited_s += lost_s
+        job.stands_at = -math.inf
+        self._queue(job, now, turn=firm)
+
+    def replace(self, job: Job, placement: Placement, extras: Placement, now: float) -> None:
+        """A running job goes on elsewhere from its last checkpoint, with the rights that it had."""
+        del self.wounded[job]
+        job.waited_s += job.unsaved_s(now)
+        self.resize(job, (), now)
+        self.fleet.give(job, job.placement)
+        job.placement = placement
+        self.fleet.take(job, placement)
+        if job.loose:
+            self.fleet.loosen(job)
+        self.resize(job, extras, now)
+        job.saved_at = now + self.policy.restart_s
+        job.ticket += 1
+        if not job.loose and job.loose_at < math.inf:
+            self._timer(job.loose_at, _TRIED if job.on_trial else _LOOSE, job)
+        if self._gangs_report:
+            self._gather(job, now)
 
     def resize(self, job: Job, extras: Placement, now: float) -> None:
         """An elastic job gets other GPUs beyond its minimum."""
@@ -247,9 +328,20 @@ class Cluster:
 
     # Questions.
 
+    def trials_most(self) -> float:
+        """GPUs that trials may have while somebody is due: less, the longer the longest of them has waited. In a wait of w patiences, trials
+        delay a job by no more than their share of (1 + log w) patiences, however many come."""
+        policy, oldest = self.policy, (*self.waiting.oldest(Lane.DUE), *self.reservations)
+        longest_s = max((self.now - max(job.stands_at, job.submitted_at) for job in oldest), default=0.0)
+        return max(policy.trial_share_least, policy.trial_share * min(1.0, policy.patience_s / max(longest_s, 1.0))) * self.fleet.capacity_gpus
+
     def waits(self, account: int) -> bool:
         """Whether somebody below this account waits."""
         return any(self.waiting.sizes(lane, account) for lane in Lane) or any(account in job.line for job in self.reservations)
+
+    def permits(self, job: Job) -> bool:
+        """Whether no limit is in its way."""
+        return all(room is None or job.gpus <= room for room in map(self._room, job.line))
 
     def above_ceiling(self, job: Job) -> str:
         """Why this job may not start in its class, or ''."""
@@ -279,7 +371,35 @@ class Cluster:
     def has_run_enough(self, job: Job) -> bool:
         return self.now >= job.since + self.policy.minimum_run_s and self._evictions_left(job) > 0
 
+    def supposed(self) -> Cluster:
+        """A copy to think ahead with, in which gangs meet as soon as they are placed."""
+        ahead = copy.deepcopy(self)
+        ahead._gangs_report = False
+        for job in list(ahead.gangs):
+            del ahead.gangs[job]
+            ahead._release(job, ahead.now)
+        return ahead
+
     # Inside.
+
+    def _timer_at(self) -> float:
+        while self._timers and self._timers[0][3] != self._timers[0][4].ticket:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else math.inf
+
+    def _wound(self, node: int, jobs: Iterable[Job]) -> tuple[str, ...]:
+        hit = dict.fromkeys(jobs)
+        for job in hit:
+            self.wounded.setdefault(job, set()).add(node)
+        return tuple(job.request.id for job in hit)
+
+    def _gather(self, job: Job, now: float) -> None:
+        """A released gang has to find itself again, and is not charged until it has."""
+        if job not in self.gangs:
+            self.usage.change(job.line, -job.gpus * job.priority.factor, now)
+            job.attained_s, job.since = job.attained_s + now - job.since, now
+        self.gangs[job] = Gang(job.gpus)
+        self._timer(now + self.policy.release_s, _APART, job)
 
     def _release(self, job: Job, now: float) -> None:
         self.usage.change(job.line, job.gpus * job.priority.factor, now)
@@ -292,6 +412,9 @@ class Cluster:
         else:
             self.usage.change(job.line, -job.gpus * job.priority.factor, now)
             job.attained_s += now - job.since
+            if job.failures and now - job.since >= self.policy.crash_s:
+                job.failures = 0
+        self.wounded.pop(job, None)
         self._trial_over(job)
         self.fleet.give(job, job.placement)
         for account in job.line:
@@ -310,26 +433,26 @@ class Cluster:
     def _loosen(self, job: Job, now: float) -> None:
         if self._evictions_left(job) > 0:
             self.fleet.loosen(job)
-        else:
+        elif self.policy.evictions_a_day:
             job.loose_at = job.evicted_at[-self.policy.evictions_a_day] + DAY_S
             self._timer(job.loose_at, _LOOSE, job)
 
     def _evictions_left(self, job: Job) -> int:
         return self.policy.evictions_a_day - sum(self.now < at + DAY_S for at in job.evicted_at)
 
-    def _queue(self, job: Job, now: float) -> None:
+    def _queue(self, job: Job, now: float, *, turn: bool = False) -> None:
         policy = self.policy
-        whole = job.gpus >= self.fleet.gpus_max
         job.since, job.overdue = now, job.waited_s >= policy.patience_s
-        job.due_at = job.submitted_at + (0.0 if whole else policy.whole_ahead_s)
         if job.priority.crosses:
             job.lane = Lane.ADMIN
-        elif job.overdue:
+        elif job.overdue or turn:
             job.lane = Lane.DUE
-        elif whole:
-            job.lane = Lane.WHOLE
+        elif job.failures >= policy.crash_loop:
+            job.lane = Lane.REST
+        elif job.gpus <= self.fleet.gpus_max and job.attained_s < self._trial_s(job):
+            job.lane = Lane.TRIAL
         else:
-            job.lane = Lane.TRIAL if job.attained_s < policy.trial_s / job.gpus else Lane.REST
+            job.lane = Lane.WHOLE if job.gpus >= self.fleet.gpus_max else Lane.REST
         self.waiting.add(job)
         if job.overdue:
             self._count(self._overdue, 1, job, 1)
@@ -368,6 +491,15 @@ class Cluster:
     def _by_age(self, account: int) -> bool:
         present, overdue = self._kids[account]
         return overdue < present or present == 1
+
+    def _trial_s(self, job: Job) -> float:
+        """The same cost whatever its size, and for a whole node no less than its minimum run."""
+        tried_s = self.policy.trial_s / job.gpus
+        return tried_s if job.gpus < self.fleet.gpus_max else max(tried_s, self.policy.minimum_run_s)
+
+    def _age(self, job: Job) -> float:
+        age_s = self.now - job.stands_at
+        return age_s + min((self.policy.whole_ahead - 1.0) * age_s, self.policy.patience_s) if job.gpus >= self.fleet.gpus_max else age_s
 
     def _charged(self, account: int) -> float:
         return self.usage.charged(account, self.now) / self.tree.weights[account]

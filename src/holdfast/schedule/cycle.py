@@ -1,5 +1,6 @@
 """One cycle: who starts where, who is evicted for whom, who holds which nodes. Everything that it decides is already so in the cluster when it returns.
 
+    0  who lost nodes is mended
     1  administrators' work, whoever must go for it
     2  groups below their guaranteed quota, from those who borrow it
     3  trials, by share, up to their part of the cluster while somebody is due; loose jobs go for them
@@ -19,8 +20,10 @@ from dataclasses import dataclass
 from holdfast.schedule.cluster import Cluster
 from holdfast.schedule.elastic import grow, shrunk_for
 from holdfast.schedule.job import Job, Lane, Placement
+from holdfast.schedule.mend import Mend, mend
+from holdfast.schedule.place import Health
 from holdfast.schedule.preempt import Moves, find_moves
-from holdfast.schedule.reserve import backfill_place, may_reserve, reserve_for
+from holdfast.schedule.reserve import backfill_place, may_reserve, part_for, reserve_for
 
 _STEPPED_OVER = 8
 _FIRM = (Lane.ADMIN, Lane.DUE, Lane.WHOLE)  # Who starts from these is not evicted for ordinary work.
@@ -57,12 +60,14 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decisions:
-    """What to do: resizes that make room, evictions, starts, growth. Why a job waits is asked of `explain.why`, for the one that is asked about."""
+    """What to do: mends, resizes that make room, evictions, starts, growth. Why a job waits is asked of `explain.why`, for the one that is asked about."""
 
     starts: tuple[Start, ...] = ()
     evictions: tuple[Eviction, ...] = ()
     resizes: tuple[Resize, ...] = ()
     reservations: tuple[Reserved, ...] = ()
+    mends: tuple[Mend, ...] = ()
+    drained: tuple[int, ...] = ()  # Nodes that are empty now, to be repaired.
 
 
 def decide(cluster: Cluster, now: float) -> Decisions:
@@ -77,9 +82,13 @@ class _Cycle:
         self.starts: list[Start] = []
         self.evictions: list[Eviction] = []
         self.resizes: list[Resize] = []
+        self.mends: tuple[Mend, ...] = ()
+        self.drained: list[int] = []
 
     def run(self) -> Decisions:
         cluster = self.cluster
+        if cluster.wounded or cluster.care.draining:
+            self._nurse()
         self._administrators()
         if cluster.tree.quota_accounts:
             self._guaranteed()
@@ -89,7 +98,18 @@ class _Cycle:
         if cluster.elastic:
             self.resizes += [Resize(job=job.request.id, gpus=job.gpus_now, extras=extras) for job, extras in grow(cluster, self.now)]
         kept = tuple(Reserved(job=job.request.id, nodes=one.nodes, at=one.at) for job, one in cluster.reservations.items())
-        return Decisions(starts=tuple(self.starts), evictions=tuple(self.evictions), resizes=tuple(self.resizes), reservations=kept)
+        return Decisions(
+            starts=tuple(self.starts), evictions=tuple(self.evictions), resizes=tuple(self.resizes), reservations=kept, mends=self.mends,
+            drained=tuple(self.drained),
+        )  # fmt: skip
+
+    def _nurse(self) -> None:
+        """Who lost nodes goes on, those first whose turn had come; a sick node that is empty goes out."""
+        cluster, fleet = self.cluster, self.cluster.fleet
+        self.mends = tuple(mend(cluster, job, self.now) for job in sorted(cluster.wounded, key=lambda job: (not job.firm, job.number)))
+        for node in [node for node in cluster.care.draining if not fleet.on[node] and not fleet.extras_on[node]]:
+            cluster.judge(node, Health.OUT, self.now)
+            self.drained.append(node)
 
     def _administrators(self) -> None:
         waiting, tried, why = self.cluster.waiting, set[int](), "administrators' work comes first"
@@ -117,7 +137,7 @@ class _Cycle:
     def _trials(self) -> None:
         cluster = self.cluster
         waiting, fleet, why = cluster.waiting, cluster.fleet, "it is tried first: most jobs end soon"
-        cap = cluster.policy.trial_share * fleet.capacity_gpus
+        cap = cluster.trials_most()
         stuck = fleet.gpus_max + 1
         while waiting.sizes(Lane.TRIAL) and (cluster.trial_gpus < cap or not (cluster.reservations or waiting.sizes(Lane.DUE) or waiting.sizes(Lane.WHOLE))):
             sizes = [size for size in waiting.sizes(Lane.TRIAL) if size < stuck and (cluster.elastic or fleet.fits(size) or fleet.could_fit(size))]
@@ -133,6 +153,8 @@ class _Cycle:
         """Those that are due, in order: who has nodes reserved, then the queue, up to one that gets neither a place nor a reservation: nobody passes it."""
         cluster = self.cluster
         for reserved, kept in list(cluster.reservations.items()):
+            if cluster.tree.limited and not cluster.permits(reserved):
+                continue  # Others of its account started meanwhile.
             old = self.now - kept.made_at >= cluster.policy.reservation_kept_s
             if not self._start_due(reserved) and old and not self._start_moving(reserved):
                 reserve_for(cluster, reserved, self.now)
@@ -160,7 +182,7 @@ class _Cycle:
         def may(victim: Job) -> bool:
             return victim.loose or (victim.firm and victim.gpus < smaller_than and victim.request.preemptible and cluster.has_run_enough(victim))
 
-        moves = find_moves(fleet, job.gpus, may, cluster.eviction_cost, loose_only=False, held_for=job)
+        moves = find_moves(fleet, job.gpus, may, cluster.eviction_cost, loose_only=False, held_for=job, among=part_for(fleet, job))
         if moves is None:
             return False
         moved, used = sum(victim.gpus for victim in moves.victims if victim.firm), {node for node, _ in moves.placement}

@@ -1,24 +1,35 @@
-"""Why a job waits: one reason, what would clear it, and when it is expected to start, with a range. Asked for one job at a time; the others cost nothing."""
+"""Why a job waits: exactly one reason, what is in its way by name, and what would clear it. Asked for one job at a time; the others cost nothing.
+
+    members         it has its place, and not all of its gang are there
+    crash loop      it failed soon after its start again and again, and has lost its place
+    start failed    the same, not yet so often
+    limit           it, or a group above it, would pass a limit
+    health          too few nodes are healthy
+    reservation     nodes are kept for it, and not yet empty
+    held            GPUs are free, and kept for others
+    fragmentation   GPUs are free, and not together
+    share           all are taken, and others come first
+"""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from holdfast.errors import UserError
 from holdfast.schedule.cluster import Cluster
 from holdfast.schedule.job import Job, Lane
-from holdfast.schedule.place import Health
+from holdfast.schedule.place import Fleet, Health
+
+_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    kind: str  # start failed, members, limit, health, reservation, fragmentation, share
+    kind: str
     because: str
     clears: str
+    blockers: tuple[str, ...] = ()  # Nodes, jobs and accounts that are in the way, each in a few words.
     demoted: str = ""  # Why it stands in a lower class than it asked for.
-    start_at: float = math.nan  # Expected; NaN when nobody can say.
-    start_range: tuple[float, float] = (math.nan, math.nan)  # Earliest and latest that is likely.
 
 
 def why(cluster: Cluster, id: str) -> Reason | None:
@@ -28,57 +39,104 @@ def why(cluster: Cluster, id: str) -> Reason | None:
         raise UserError(f"no job {id} waits or runs here; {len(cluster.jobs)} others do")
     if job.running and job not in cluster.gangs:
         return None
-    kind, because, clears = _reason(cluster, job)
-    at, soonest, latest = _expected(cluster, job)
-    return Reason(kind=kind, because=because, clears=clears, demoted=job.reason, start_at=at, start_range=(soonest, latest))
+    for look in (_starts, _limits, _health, _own_nodes, _free):
+        found = look(cluster, job)
+        if found is not None:
+            kind, because, clears, blockers = found
+            return Reason(kind=kind, because=because, clears=clears, blockers=blockers, demoted=job.reason)
+    because, clears, blockers = _share(cluster, job)
+    return Reason(kind="share", because=because, clears=clears, blockers=blockers, demoted=job.reason)
 
 
-def _reason(cluster: Cluster, job: Job) -> tuple[str, str, str]:
-    fleet, tree = cluster.fleet, cluster.tree
+_Found = tuple[str, str, str, tuple[str, ...]] | None  # Kind, because, what clears it, what is in the way.
+
+
+def _starts(cluster: Cluster, job: Job) -> _Found:
     if job in cluster.gangs:
-        return "members", f"it has its place, but {cluster.gangs[job].missing}", "every member is ready and reaches the others"
-    if job.banned_until > cluster.now:
-        times = "time" if job.failures == 1 else "times"
-        return "start failed", f"its start failed {job.failures} {times}; it pauses", f"{job.banned_until - cluster.now:.0f} s pass"
+        return "members", f"it has its place, but {cluster.gangs[job].missing}", "every member is ready and reaches the others", ()
+    if job.banned_until <= cluster.now:
+        return None
+    clears = f"{job.banned_until - cluster.now:.0f} s pass"
+    if job.failures >= cluster.policy.crash_loop:
+        because = f"it failed {job.failures} times in a row within {cluster.policy.crash_s:.0f} s of its start; it pauses, and has lost its place"
+        return "crash loop", because, f"{clears}, and it runs longer than that", ()
+    times = "time" if job.failures == 1 else "times"
+    return "start failed", f"it failed {job.failures} {times}; it pauses", clears, ()
+
+
+def _limits(cluster: Cluster, job: Job) -> _Found:
+    tree = cluster.tree
     for account in job.line:
         limit = tree.limits[account]
         if limit is not None and cluster.gpus[account] + job.gpus > limit:
-            name = tree.name(account)
-            return "limit", f"{name} runs {cluster.gpus[account]} GPUs and is limited to {limit}", f"{name} runs {limit - job.gpus} or fewer"
-    good = sum(total for total, health in zip(fleet.total, fleet.health, strict=True) if health is Health.GOOD)
-    if job.gpus > good:
-        return "health", f"it needs {job.gpus} GPUs and {good} are on healthy nodes", "nodes come back"
-    kept = cluster.reservations.get(job)
-    if kept is not None:
-        names = ", ".join(fleet.nodes[node].name for node in kept.nodes[:4]) + (" and others" if len(kept.nodes) > 4 else "")
-        return "reservation", f"{names} are kept for it, and firm jobs are still there", "those jobs end, or can be evicted"
-    if fleet.free_gpus >= job.gpus and not fleet.fits(job.gpus):
-        held = sum(fleet.free[node] for node in fleet.held)
-        reserved = f", {held} of them held for others" if held else ""
-        where = "one node" if job.gpus <= fleet.gpus_max else "whole nodes"
-        return "fragmentation", f"{fleet.free_gpus} GPUs are free{reserved}, but not {job.gpus} on {where}", "a node has room"
-    ahead = sum(cluster.waiting.count(lane) for lane in Lane if lane <= job.lane) - 1
-    charged = cluster.usage.charged(job.account, cluster.now) / 3600
-    by_share = f"{tree.name(job.account)} has been charged {charged:.0f} GPU-hours, and others less for their weight"
-    order = "it is due, and older ones come first" if job.lane is Lane.DUE else by_share
-    return "share", f"all GPUs are taken and up to {max(0, ahead)} jobs come first: {order}", "GPUs become free, or it is due"
+            name, runs = tree.name(account), [one for one in cluster.running if account in one.line]
+            kind = "is limited to" if tree.accounts[account].may_borrow else "may not borrow beyond its quota of"
+            because = f"{name} runs {cluster.gpus[account]} GPUs and {kind} {limit}"
+            return "limit", because, f"{name} runs {limit - job.gpus} or fewer", _jobs(runs)
+    return None
 
 
-def _expected(cluster: Cluster, job: Job) -> tuple[float, float, float]:
-    """From the reservation, or from how fast GPUs are expected to come free for those ahead of it."""
-    now, kept = cluster.now, cluster.reservations.get(job)
-    if job.banned_until > now or job in cluster.gangs:
-        return math.nan, now, math.inf
-    if kept is not None:
-        likely = [cluster.estimates.spread_s(one) for node in kept.nodes for one in cluster.fleet.on[node] if not one.loose]
-        slack = max((long - short for short, long in likely), default=0.0)
-        return kept.at, now, kept.at + slack
-    running = list(cluster.running)
-    if not running:
-        return now, now, now
-    ahead = sum(size * count for lane in Lane if lane <= job.lane for size, count in cluster.waiting.wanted(lane).items())
-    left_s = [max(1.0, cluster.estimates.end_at(one, now) - now) for one in running]
-    per_s = sum(one.gpus / left for one, left in zip(running, left_s, strict=True))
-    at = now + max(0, ahead - cluster.fleet.free_gpus) / per_s
-    due_at = max(now, job.since + (cluster.policy.patience_s - job.waited_s))
-    return at, now + (at - now) / 4, max(now + (at - now) * 4, due_at)
+def _health(cluster: Cluster, job: Job) -> _Found:
+    fleet = cluster.fleet
+    good = [node for node, health in enumerate(fleet.health) if health is Health.GOOD]
+    there = sum(fleet.total[node] for node in good)
+    roomy = job.gpus > fleet.gpus_max or any(fleet.total[node] >= job.gpus for node in good)
+    if job.gpus <= there and roomy:
+        return None
+    bad = [node for node, health in enumerate(fleet.health) if health is not Health.GOOD]
+    named = tuple(f"{fleet.nodes[node].name} is {fleet.health[node].value}: {cluster.care.verdict(node, cluster.now)[1]}" for node in bad[:_NAMED])
+    seen = f"{there} are on healthy nodes" if roomy else "no healthy node has so many"
+    return "health", f"it needs {job.gpus} GPUs and {seen}", f"{_and_others(fleet, bad)} {'is' if len(bad) == 1 else 'are'} healthy again", named
+
+
+def _own_nodes(cluster: Cluster, job: Job) -> _Found:
+    kept, fleet = cluster.reservations.get(job), cluster.fleet
+    if kept is None:
+        return None
+    there = list(dict.fromkeys(one for node in kept.nodes for one in fleet.on[node]))
+    keep = "is kept" if len(kept.nodes) == 1 else "are kept"
+    return "reservation", f"{_and_others(fleet, sorted(kept.nodes))} {keep} for it, and jobs are still there", "those jobs end, or can be evicted", _jobs(there)
+
+
+def _free(cluster: Cluster, job: Job) -> _Found:
+    """GPUs are free on healthy nodes, and it cannot have them."""
+    fleet = cluster.fleet
+    free = {node: gpus for node, gpus in enumerate(fleet.free) if gpus and fleet.health[node] is Health.GOOD}
+    if sum(free.values()) < job.gpus or fleet.fits(job.gpus):
+        return None
+    where = "one node" if job.gpus <= fleet.gpus_max else "whole nodes"
+    held = {node: holder for node in free if (holder := fleet.holder[node]) is not None}
+    together = sum(fleet.total[node] for node, gpus in free.items() if gpus == fleet.total[node]) if job.gpus > fleet.gpus_max else max(free.values())
+    if together >= job.gpus:
+        ids = list(dict.fromkeys(holder.request.id for holder in held.values()))
+        for_whom = ", ".join(ids[:_NAMED]) + (" and others" if len(ids) > _NAMED else "")
+        blockers = tuple(f"{fleet.nodes[node].name} ({free[node]} free) is held for {holder.request.id}" for node, holder in list(held.items())[:_NAMED])
+        return "held", f"{sum(free.values())} GPUs are free, but held for {for_whom}", f"{for_whom} starts, and GPUs become free", blockers
+    blockers = tuple(f"{fleet.nodes[node].name} has {free[node]} of {fleet.total[node]} free" for node in sorted(free, key=lambda node: -free[node])[:_NAMED])
+    has = "has" if where == "one node" else "have"
+    return "fragmentation", f"{sum(free.values())} GPUs are free, but not {job.gpus} on {where}", f"{where} {has} room", blockers
+
+
+def _share(cluster: Cluster, job: Job) -> tuple[str, str, tuple[str, ...]]:
+    tree, policy = cluster.tree, cluster.policy
+    ahead = max(0, sum(cluster.waiting.count(lane) for lane in Lane if lane <= job.lane) - 1)
+    left_s = max(0.0, policy.patience_s - job.waited_s - (cluster.now - job.since))
+    if job.lane is Lane.DUE:
+        order, clears = "it is due, and older ones come first", "those before it start"
+    else:
+        charged = cluster.usage.charged(job.account, cluster.now) / 3600
+        order = f"{tree.name(job.account)} has been charged {charged:,.0f} GPU-hours, and others less for their weight"
+        clears = f"GPUs become free; at the latest it is due in {left_s:.0f} s, and then goes by age"
+    loose = sum(cluster.fleet.loose)
+    taken = f"all GPUs are taken ({loose} by jobs that may be evicted)" if loose else "all GPUs are taken"
+    return f"{taken} and up to {ahead} jobs come first: {order}", clears, ()
+
+
+def _jobs(jobs: list[Job]) -> tuple[str, ...]:
+    said = [f"{job.request.id} runs on {job.gpus_now} GPUs" for job in sorted(jobs, key=lambda job: (-job.gpus_now, job.number))]
+    return (*said[:_NAMED], f"and {len(said) - _NAMED} more") if len(said) > _NAMED else tuple(said)
+
+
+def _and_others(fleet: Fleet, nodes: list[int]) -> str:
+    names = ", ".join(fleet.nodes[node].name for node in nodes[:_NAMED])
+    return f"{names} and others" if len(nodes) > _NAMED else names or "no node"

@@ -39,10 +39,10 @@ class Job:
     """A job that waits or runs. Its cluster alone changes it."""
 
     __slots__ = (
-        "account", "attained_s", "banned_until", "due_at", "evicted_at", "extras", "failures", "firm", "gpus",
+        "account", "attained_s", "banned_until", "evicted_at", "extras", "failures", "firm", "gpus",
         "lane", "line", "loose", "loose_at",
         "number", "on_trial", "overdue", "placement", "priority", "reason", "request", "resized_at", "saved_at", "seen_estimate_s", "since",
-        "submitted_at", "ticket", "waited_s",
+        "stands_at", "submitted_at", "ticket", "waited_s",
     )  # fmt: skip
 
     def __init__(self, request: JobRequest, *, number: int, account: int, line: tuple[int, ...], priority: PriorityClass, now: float) -> None:
@@ -53,11 +53,11 @@ class Job:
         self.gpus = request.gpus
         self.priority = priority
         self.submitted_at = now
+        self.stands_at = now  # Its place in the queue: first when a node failed it, last after a crash loop, later by what it has run loose.
         self.since = now  # Of waiting, or of running.
         self.waited_s = 0.0
         self.attained_s = 0.0
         self.lane = Lane.TRIAL
-        self.due_at = now
         self.overdue = False  # Has waited its patience out, and waits.
         self.ticket = 0  # Changes with every move, so that what was noted for an earlier state is known to be old.
         self.placement: Placement = ()
@@ -69,7 +69,7 @@ class Job:
         self.saved_at = now
         self.seen_estimate_s = 0.0
         self.evicted_at: list[float] = []  # Within the last day.
-        self.failures = 0
+        self.failures = 0  # In a row, each soon after a start.
         self.banned_until = 0.0
         self.resized_at = now
         self.reason = ""  # Why its class was lowered, if it was.

@@ -19,8 +19,10 @@ _Heap = list[tuple[int, float, int, int, Job]]  # Class (highest first), key, nu
 class Waiting:
     """Jobs that wait, by lane, account and size. What left is dropped from a heap when it comes to its top."""
 
-    def __init__(self, tree: Tree, *, by_age: Callable[[int], bool], charged: Callable[[int], float], room: Callable[[int], int | None]) -> None:
-        self._tree = tree
+    def __init__(
+        self, tree: Tree, *, by_age: Callable[[int], bool], age: Callable[[Job], float], charged: Callable[[int], float], room: Callable[[int], int | None],
+    ) -> None:  # fmt: skip
+        self._tree, self._age = tree, age
         self._by_age, self._charged, self._room = by_age, charged, room  # Of an account: order by age, charge for its weight, GPUs up to its limit.
         self._counts: list[dict[int, dict[int, int]]] = [{} for _ in Lane]
         self._kids: list[dict[int, dict[int, int]]] = [{} for _ in Lane]  # Children with somebody who waits.
@@ -42,14 +44,13 @@ class Waiting:
     def add(self, job: Job) -> None:
         job.ticket += 1
         lane, size = job.lane, job.gpus
-        key = job.due_at if lane is Lane.DUE else job.submitted_at
         for account in job.line:
             counts = self._counts[lane].setdefault(account, {})
             counts[size] = counts.get(size, 0) + 1
             if account == job.account or lane is Lane.DUE:
                 heap = self._first[lane].setdefault(account, {}).setdefault(size, [])
                 rank = -job.priority.rank if account == job.account else 0
-                heapq.heappush(heap, (rank, key, job.number, job.ticket, job))
+                heapq.heappush(heap, (rank, job.stands_at, job.number, job.ticket, job))
         for parent, child in zip(job.line, job.line[1:], strict=False):
             kids = self._kids[lane].setdefault(parent, {})
             kids[child] = kids.get(child, 0) + 1
@@ -68,10 +69,10 @@ class Waiting:
             return None
         children = self._kids[lane].get(account)
         if not children:
-            tops = [top for size in sizes if (top := self._top(lane, account, size)) is not None]
-            return min(tops)[-1] if tops else None
+            return self._foremost(lane, account, sizes)
         if lane is Lane.DUE and not self._tree.limited and self._by_age(account):
-            first = min(top for size in sizes if (top := self._top(lane, account, size)) is not None)[-1]
+            first = self._foremost(lane, account, sizes)
+            assert first is not None, "somebody of a permitted size waits there"
             child = first.line[first.line.index(account) + 1]
             if self._kids[lane].get(child):  # A group: age alone decides.
                 return self.next(lane, sizes, child)
@@ -89,8 +90,9 @@ class Waiting:
         users = not self._kids[lane].get(child)
         if not users and not by_age:
             return (0, self._charged(child))
-        first = min(top for size in sizes if (top := self._top(lane, child, size)) is not None)
-        return (first[0] if users else 0, first[1] if by_age else self._charged(child), first[2])
+        first = self._foremost(lane, child, sizes)
+        assert first is not None, "somebody of a permitted size waits there"
+        return (-first.priority.rank if users else 0, -self._age(first) if by_age else self._charged(child), first.number)
 
     def _permitted(self, lane: Lane, account: int, sizes: Collection[int]) -> Collection[int]:
         there = self._counts[lane].get(account)
@@ -99,6 +101,17 @@ class Waiting:
         limited = self._tree.limits[account] is not None
         room = self._room(account) if limited else None
         return [size for size in sizes if size in there and (room is None or size <= room)]
+
+    def _foremost(self, lane: Lane, account: int, sizes: Collection[int]) -> Job | None:
+        """The first of an account: by class and age. Each size has its own queue, since the order between sizes changes as time goes by."""
+        tops = [top for size in sizes if (top := self._top(lane, account, size)) is not None]
+        if lane is not Lane.DUE:
+            return min(tops)[-1] if tops else None
+        return min(tops, key=lambda top: (top[0], -self._age(top[-1]), top[2]))[-1] if tops else None
+
+    def oldest(self, lane: Lane) -> list[Job]:
+        """Of each size; only where age decides."""
+        return [top[-1] for size in self.sizes(lane) if (top := self._top(lane, ROOT, size)) is not None]
 
     def _top(self, lane: Lane, account: int, size: int) -> tuple[int, float, int, int, Job] | None:
         heap = self._first[lane].get(account, {}).get(size)

@@ -3,7 +3,7 @@
 A gang that fits on one node gets one node, the fullest that has room. A larger one gets whole nodes, of one domain where one has enough, else of as few as will
 do. Nodes are kept by how many GPUs are free, so that a place is found without looking at nodes that have none.
 
-A node may be `held` for a job that waits for it, `suspect` (takes only small preemptible work) or `out`. Only the others are open.
+A node may be `held` for a job that waits for it, `suspect` (takes only small preemptible work), `draining` (nothing new) or `out`. Only the others are open.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from holdfast.schedule.job import Job, Placement
 class Health(enum.Enum):
     GOOD = "good"
     SUSPECT = "suspect"
+    DRAINING = "draining"
     OUT = "out"
 
 
@@ -146,6 +147,12 @@ class Fleet:
             if gpus == 0:
                 return tuple(sorted(chosen))
         return None
+
+    def near(self, gpus: int, nodes: Iterable[int], beside: Iterable[int]) -> int | None:
+        """The one of these open nodes that has room and stands nearest to others: in a domain of theirs, else anywhere; of equals the fullest."""
+        domains = {self._domain[node] for node in beside}
+        roomy = (node for node in nodes if self.free[node] >= gpus and self.is_open(node))
+        return min(roomy, key=lambda node: (self._domain[node] not in domains, self.free[node], node), default=None)
 
     def is_open(self, node: int) -> bool:
         return self.health[node] is Health.GOOD and self.holder[node] is None

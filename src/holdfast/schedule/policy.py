@@ -33,10 +33,11 @@ CLASSES = {one.name: one for one in (LOW, MEDIUM, HIGH, ADMIN)}
 class Policy:
     half_life_s: float = 7 * DAY_S
     entry_s: float = HOUR_S
-    trial_s: float = 2 * HOUR_S  # Of one GPU: a job that fits on part of a node is tried for so much before it has to wait its turn. Most end within it.
-    trial_share: float = 0.07  # Of the cluster, while somebody is due.
+    trial_s: float = 2 * HOUR_S  # Of one GPU: a job that fits on one node is tried for so much before it has to wait its turn. Most end within it.
+    trial_share: float = 0.1  # Of the cluster, when somebody becomes due; less the longer the longest wait is, so that nobody is passed for long.
+    trial_share_least: float = 0.03  # In a queue without end, where the longest wait is of weeks.
     patience_s: float = 24 * HOUR_S  # After waiting so long in all, a job is due.
-    whole_ahead_s: float = 18 * HOUR_S  # Among those that are due, a gang of whole nodes counts as so much older: its place is the hardest to find.
+    whole_ahead: float = 1.3  # Among those that are due, a gang of whole nodes counts as so many times older, and by its patience at most.
     minimum_run_s: float = HOUR_S / 2
     evictions_a_day: int = 4
     restart_s: float = 300.0
@@ -49,10 +50,21 @@ class Policy:
     resize_every_s: float = HOUR_S / 2
     estimate_quantile: float = 0.8
     small_gpus: int = 1  # The most that a suspect node is trusted with, and only preemptible.
+    back_off_max_s: float = 6 * HOUR_S
+    crash_s: float = HOUR_S / 2  # A job that fails sooner after its start fails quickly;
+    crash_loop: int = 3  # so often in a row, it is in a crash loop: it loses its place, and nobody is evicted for it.
+    suspect_score: float = 2.5  # A node that fails so many times as often as others gets only small preemptible work;
+    drain_score: float = 6.0  # one that fails so often is emptied and repaired.
+    drain_s: float = HOUR_S  # Who can be evicted leaves a sick node after this; who cannot, at its end.
+    probation_s: float = 6 * HOUR_S  # Suspect for so long after each repair.
+    health_half_life_s: float = 14 * DAY_S
+    health_prior: float = 1.0  # How many failures of a node weigh as much as what is known of all others.
+    node_mtbf_s: float = 6000 * HOUR_S  # Of a fleet of which nothing is known yet: 1.2 to 1.4 failures a node and year (docs/scheduling.md).
     classes: dict[str, PriorityClass] = field(default_factory=lambda: dict(CLASSES))
 
     def __post_init__(self) -> None:
-        for name in ("half_life_s", "trial_s", "patience_s", "whole_ahead_s", "minimum_run_s", "restart_s", "entry_s"):
+        not_below_zero = ("half_life_s", "trial_s", "patience_s", "whole_ahead", "minimum_run_s", "restart_s", "entry_s", "probation_s", "back_off_max_s")
+        for name in not_below_zero:
             value = getattr(self, name)
             if not 0 <= value < float("inf") or (name == "half_life_s" and value == 0):
                 raise UserError(f"{name} is {value:g}; expected seconds{', above 0' if name == 'half_life_s' else ', 0 or more'}")

@@ -27,16 +27,18 @@ class Moves:
 
 def find_moves(
     fleet: Fleet, gpus: int, may: May, cost: Callable[[Job], float], *, loose_only: bool, held_for: Job | None = None, anywhere: bool = False,
-    spoiled: float = 0.0,
+    spoiled: float = 0.0, among: Iterable[int] | None = None,
 ) -> Moves | None:
     """The cheapest way to make room for a gang, or None where there is no way.
 
     `held_for` may also use the nodes that are held for it, and who may go `anywhere` those of others too. `spoiled` is what it costs to leave a GPU beside it
-    that is free of firm jobs, so that these stand together.
+    that is free of firm jobs, so that these stand together. `among` says where to look; everywhere where it is not given.
     """
-    nodes = [node for node in range(len(fleet.total)) if fleet.is_open(node) or (fleet.held and _for_it(fleet, node, held_for, anywhere))]
-    if loose_only:
-        nodes = [node for node in nodes if fleet.free[node] + fleet.loose[node] >= min(gpus, fleet.total[node])]
+    looked_at = among if among is not None else range(len(fleet.total))
+    if loose_only:  # The cheap question first: few nodes have anybody who is loose.
+        free, loose, total = fleet.free, fleet.loose, fleet.total
+        looked_at = [node for node in looked_at if free[node] + loose[node] >= (gpus if gpus < total[node] else total[node])]
+    nodes = [node for node in looked_at if fleet.is_open(node) or (fleet.held and _for_it(fleet, node, held_for, anywhere))]
     if gpus > fleet.gpus_max:
         return _over_nodes(fleet, gpus, nodes, may, cost)
     best: Moves | None = None

@@ -8,10 +8,11 @@ A reservation is kept a while, so that it does not wander, and then looked for a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from holdfast.schedule.cluster import Cluster
 from holdfast.schedule.job import Job, Placement
-from holdfast.schedule.place import Health
+from holdfast.schedule.place import Fleet, Health
 
 _LOOKED_AT = 256
 
@@ -25,9 +26,7 @@ def may_reserve(cluster: Cluster, job: Job) -> bool:
 def reserve_for(cluster: Cluster, job: Job, now: float) -> bool:
     """Name nodes for a job, in the place of those it had. False when there are none to name."""
     fleet, wanted = cluster.fleet, job.gpus
-    many, first = len(fleet.total), job.number * _LOOKED_AT  # Of a large fleet each job looks at another part: the cost stays the same.
-    looked_at = range(many) if many <= _LOOKED_AT else ((first + step) % many for step in range(_LOOKED_AT))
-    open_nodes = (node for node in looked_at if fleet.is_open(node) or fleet.holder[node] is job)
+    open_nodes = (node for node in part_for(fleet, job) if fleet.is_open(node) or fleet.holder[node] is job)
     ready = sorted((ready_at(cluster, node, min(wanted, fleet.total[node]), now), fleet.free[node], node) for node in open_nodes)
     nodes, at, left = [], now, wanted
     for when, _, node in ready:
@@ -41,6 +40,15 @@ def reserve_for(cluster: Cluster, job: Job, now: float) -> bool:
         return False
     cluster.reserve(job, tuple(nodes), at, now)
     return True
+
+
+def part_for(fleet: Fleet, job: Job) -> Iterable[int]:
+    """Where to look for a place that is hard to find: of a large fleet each job looks at another part, so that the cost stays the same."""
+    many, looked_at = len(fleet.total), max(_LOOKED_AT, 4 * -(-job.gpus // fleet.gpus_max))
+    if many <= looked_at:
+        return range(many)
+    first = job.number * looked_at
+    return ((first + step) % many for step in range(looked_at))
 
 
 def ready_at(cluster: Cluster, node: int, gpus: int, now: float) -> float:

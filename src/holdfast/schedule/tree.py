@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.errors import UserError
 
@@ -99,9 +99,14 @@ class Tree:
 
 def tree_of(rows: Iterable[tuple[str, str | None, float]], *, capacity_gpus: int) -> Tree:
     """A tree from (name, name of the parent or None, weight), as a table holds it; refused when it goes round in a circle."""
-    table = {name: (parent, weight) for name, parent, weight in rows}
+    return Tree(in_tree((Account(name=name, weight=weight), parent) for name, parent, weight in rows), capacity_gpus=capacity_gpus)
+
+
+def in_tree(rows: Iterable[tuple[Account, str | None]]) -> list[Account]:
+    """Accounts that name their parent, with the whole path to it; refused when one is inside itself."""
+    table = {account.name: (parent, account) for account, parent in rows}
     accounts = []
-    for name, (parent, weight) in table.items():
+    for name, (parent, account) in table.items():
         path: list[str] = []
         while parent is not None:
             if parent == name or parent in path:
@@ -110,8 +115,8 @@ def tree_of(rows: Iterable[tuple[str, str | None, float]], *, capacity_gpus: int
                 raise TreeRefused(f"account {name} belongs to {parent}, which is not declared; declare it, or correct the name")
             path.append(parent)
             parent = table[parent][0]
-        accounts.append(Account(name=name, parent=tuple(reversed(path)), weight=weight))
-    return Tree(accounts, capacity_gpus=capacity_gpus)
+        accounts.append(replace(account, parent=tuple(reversed(path))))
+    return accounts
 
 
 def _check(account: Account) -> None:

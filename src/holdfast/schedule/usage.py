@@ -42,3 +42,9 @@ class Usage:
             self._at[account] = max(now, self._at[account])
             changed = self._rate[account] + rate
             self._rate[account] = changed if abs(changed) > 1e-9 else 0.0
+
+    def add(self, accounts: Iterable[int], amount: float, now: float) -> None:
+        """These have used so much more, all at once."""
+        for account in accounts:
+            self._used[account] = self.used(account, now) + amount
+            self._at[account] = max(now, self._at[account])

@@ -15,9 +15,13 @@ class Clock:
     _count: int = 0
 
     def after(self, delay_s: float, do: Callable[[], None]) -> None:
-        """Do this later. What falls on the same moment happens in the order in which it was asked for."""
+        """Do this later."""
+        self.at(self.now + delay_s, do)
+
+    def at(self, moment: float, do: Callable[[], None]) -> None:
+        """Do this then. What falls on the same moment happens in the order in which it was asked for."""
         self._count += 1
-        heapq.heappush(self._heap, (self.now + max(0.0, delay_s), self._count, do))
+        heapq.heappush(self._heap, (max(self.now, moment), self._count, do))
 
     def take(self, until: float) -> Callable[[], None] | None:
         """Go to the next thing and say what it is; None when nothing is left before `until`."""

@@ -6,9 +6,11 @@ comes from the journal, agents say what they run, and what was never answered is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
+
+import msgspec
 
 from holdfast.core import Core
 from holdfast.detect.poisoned import Look, Poisoned
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
     from holdfast.simulate.world import World
 
 
+_SNAPSHOT_EVERY = 200
+
+
 class Crashed(Exception):
     """Control died here."""
 
@@ -54,19 +59,23 @@ class Journal(Protocol):
 
 @dataclass(slots=True)
 class MemoryJournal:
-    """A journal that outlives control and no more: the same bytes, no disk."""
+    """A journal that outlives control and no more: the same bytes and snapshots, no disk."""
 
     _events: list[tuple[str, bytes]] = field(default_factory=list)
     _effects: dict[str, tuple[str, bytes]] = field(default_factory=dict)
+    _snapshot: tuple[int, bytes] = (0, b"")  # After how many events, and the state then.
 
     def append(self, event: Event, effects: Sequence[Effect], state: State) -> None:
         self._events.append(encode(event))
         self._effects.update({effect.id: encode(effect) for effect in effects})
+        if len(self._events) % _SNAPSHOT_EVERY == 0:
+            self._snapshot = (len(self._events), msgspec.json.encode(state))
 
     def load(self) -> Core:
-        core = Core()
-        for kind, body in self._events:
-            core.step(decode_event(kind, body))
+        after, body = self._snapshot
+        core = Core(msgspec.json.decode(body, type=State)) if after else Core()
+        for kind, event in self._events[after:]:
+            core.step(decode_event(kind, event))
         return core
 
     def effects(self, ids: Iterable[str]) -> tuple[Effect, ...]:
@@ -87,6 +96,8 @@ class VirtualControl:
     life: int = 0
     ended: bool = False
     writes: int = 0
+    paused_until: float = 0.0
+    clock_ahead_s: float = 0.0  # Of this machine; what control goes by is `now`.
     links: dict[str, Link] = field(default_factory=dict)
     _left_at: dict[str, float] = field(default_factory=dict)
     _tick_at: float = float("inf")
@@ -94,6 +105,7 @@ class VirtualControl:
     _told_at: float = 0.0
     _saved_step: int = -1
     _poisoned: Poisoned = field(default_factory=Poisoned)
+    _offset_s: float = 0.0
 
     # Living and dying.
 
@@ -103,21 +115,33 @@ class VirtualControl:
         world = self.world
         self.core, self.inbox, self.is_up, self.ended = self.journal.load(), Inbox(), True, False
         self.life += 1
+        world.faults.clock_at_start()
+        self._set_clock()
         self._tick_at, self._seen, self._saved_step, self._poisoned = float("inf"), (-1, False, False, False), -1, Poisoned()
         world.note("control", self.life)
         state = self.core.state
         if state.spec is None:
-            self.accept(JobSubmitted(at=world.clock.now, spec=world.spec))
+            self.accept(JobSubmitted(at=self.now(), spec=world.spec))
         elif resume:
-            self.accept(JobResumed(at=world.clock.now, spec=world.spec))
+            self.accept(JobResumed(at=self.now(), spec=world.spec))
         else:
-            self.accept(Ticked(at=world.clock.now, away=True))
+            self.accept(Ticked(at=self.now(), away=True))
             for name in state.nodes:
                 self._expect_back(name)
             for effect in self.journal.effects(id for id, pending in state.pending.items() if pending.node == CONTROL):
                 self._perform(effect)
             self.ended = state.outcome is not None
         self._arm()
+        if world.faults.strikes("control.dies.coming_back", 0.03):
+            raise Crashed
+
+    def now(self) -> float:
+        """As the real one: what it woke up with and the time since, whatever is done to the machine's clock meanwhile."""
+        return max(self.world.clock.now + self._offset_s, self.core.state.at)
+
+    def _set_clock(self) -> None:
+        """Time goes on from the last event at least, else nothing would be due until the machine's clock has come so far again."""
+        self._offset_s = max(self.world.clock.now + self.clock_ahead_s, self.core.state.at) - self.world.clock.now
 
     def crash(self) -> None:
         self.is_up = False
@@ -125,23 +149,25 @@ class VirtualControl:
         self.links = {}
         for node in self.world.nodes.values():
             if node.agent is not None and node.agent.link is not None:  # Also one whose first message is still on its way.
-                node.agent.link.cut()
+                node.agent.link.cut(dead=True)
                 node.disconnected(node.agent.link)
 
     # Taking events.
 
     def accept(self, event: Event) -> None:
-        world = self.world
+        world, judge = self.world, self.world.judge
+        judge.before(self.core.state, event)
         effects = self.core.step(event)
         self.core.check()
         self.writes += 1
         world.faults.at_write(self.writes, before=True)
         self.journal.append(event, effects, self.core.state)
-        world.note(type(event).__name__, *(type(effect).__name__ for effect in effects))
+        world.wrote(event, effects)
+        judge.written(self.core.state, event, effects)
         world.faults.at_write(self.writes, before=False)
         for effect in effects:
             self._perform(effect)
-            if world.faults.strikes(0.002):
+            if world.faults.strikes("control.dies.between_effects", 0.0007):
                 raise Crashed
         self._leave_the_lost()
         self._arm()
@@ -165,14 +191,15 @@ class VirtualControl:
         if self.is_up and self.life == life:
             found = self.world.training.newest(effect.distrusted)
             name, step = (found.name, found.step) if found is not None else ("", -1)
-            done = EffectDone(at=self.world.clock.now, effect=effect.id, generation=effect.generation, node=CONTROL, checkpoint=name, checkpoint_step=step)
+            self.world.judge.found(name)
+            done = EffectDone(at=self.now(), effect=effect.id, generation=effect.generation, node=CONTROL, checkpoint=name, checkpoint_step=step)
             self.accept(done)
 
     def _choose_ranks(self, effect: ChooseRanks, life: int) -> None:
         if self.is_up and self.life == life:
             slow = effect.ranks or (0,)
             beside = tuple(rank for rank in range(self.world.spec.world_size) if rank not in slow)[:1]
-            done = EffectDone(at=self.world.clock.now, effect=effect.id, generation=effect.generation, node=CONTROL, slow=slow, beside=beside)
+            done = EffectDone(at=self.now(), effect=effect.id, generation=effect.generation, node=CONTROL, slow=slow, beside=beside)
             self.accept(done)
 
     def _arm(self) -> None:
@@ -180,18 +207,28 @@ class VirtualControl:
         due = self.core.next_deadline()
         if due is None or due >= self._tick_at:
             return
-        clock, life = self.world.clock, self.life
+        life = self.life
         self._tick_at = due
-        clock.after(due - clock.now + 0.2 * self.world.dice.random(), lambda: self._tick(due, life))
+        self.world.clock.after(due - self.now() + 0.2 * self.world.dice.random(), lambda: self._tick(due, life))
 
     def _tick(self, due: float, life: int) -> None:
         if not self.is_up or self.life != life or self._tick_at != due:
             return
+        if self._waits(lambda: self._tick(due, life)):
+            return
         self._tick_at = float("inf")
         deadline = self.core.next_deadline()
-        if deadline is not None and deadline <= self.world.clock.now:
-            self.accept(Ticked(at=self.world.clock.now))
+        if deadline is not None and deadline <= self.now():
+            self.world.judge.due(self.core.state, self.now())
+            self.accept(Ticked(at=self.now()))
         self._arm()
+
+    def _waits(self, do: Callable[[], None]) -> bool:
+        """Whether control stands still; then this is done when it goes on."""
+        if self.paused_until > self.world.clock.now:
+            self.world.clock.at(self.paused_until, do)
+            return True
+        return False
 
     # Agents.
 
@@ -203,7 +240,7 @@ class VirtualControl:
             old.cut()
         self.links[node.name] = link
         self._left_at.pop(node.name, None)
-        self.accept(NodeHeard(at=self.world.clock.now, node=node.name, host="127.0.0.1", running=running))
+        self.accept(NodeHeard(at=self.now(), node=node.name, host="127.0.0.1", running=running))
         if self.links.get(node.name) is link:
             for effect in self.journal.effects(id for id, pending in self.core.state.pending.items() if pending.node == node.name):
                 link.to_agent(lambda message: node.hear(agent, message), effect)
@@ -212,8 +249,8 @@ class VirtualControl:
         if not self.is_up or link.life != self.life:
             return
         if self.inbox.is_new(agent.instance, message.seq):
-            self.accept(replace(decode_event(message.kind, message.body), at=self.world.clock.now))
-            self.world.written.add((agent.instance, message.seq))
+            self.accept(replace(decode_event(message.kind, message.body), at=self.now()))
+            self.world.judge.told(agent.instance, message.seq, self.life)
         link.to_agent(lambda message: node.hear(agent, message), Ack(seq=message.seq))
 
     def lost(self, name: str, link: Link) -> None:
@@ -236,9 +273,9 @@ class VirtualControl:
         self.world.clock.after(within_s + 0.2, lambda: self._still_silent(name, since, life))
 
     def _still_silent(self, name: str, since: float, life: int) -> None:
-        if self.is_up and self.life == life and self._left_at.get(name) == since:
+        if self.is_up and self.life == life and self._left_at.get(name) == since and not self._waits(lambda: self._still_silent(name, since, life)):
             del self._left_at[name]
-            self.accept(NodeSilent(at=self.world.clock.now, node=name, since=since, because=f"node {name} is not heard"))
+            self.accept(NodeSilent(at=self.now(), node=name, since=since + self._offset_s, because=f"node {name} is not heard"))
 
     def _leave_the_lost(self) -> None:
         """A node that counts as lost must say anew what it runs: its connection is closed, and it comes back with a new one."""
@@ -254,9 +291,9 @@ class VirtualControl:
         state, world = self.core.state, self.world
         gang = state.gang
         heard = gang is not None and gang.generation == attempt.generation and all(name in self.links for name in gang.nodes)
-        if not (self.is_up and world.training.guarded and heard and state.phase == "running"):
+        if not (self.is_up and world.training.guarded and heard and state.phase == "running") or self.paused_until > world.clock.now:
             return
-        now, generation, step = world.clock.now, attempt.generation, attempt.step
+        now, generation, step = self.now(), attempt.generation, attempt.step
         of, restored, ready, caught_up = self._seen
         if of != generation:
             restored = ready = caught_up = False

@@ -38,6 +38,12 @@ class Figures:
     utilisation: float
     evictions_a_job: float
     lost_gpu_h: float
+    node_failures: int
+    gang_replacements: int  # A node that failed under a job was replaced, and it went on at once;
+    gang_shrinks: int  # or it went on with fewer;
+    gang_requeues: int  # or it had to wait.
+    failure_lost_gpu_h: float
+    suspect_gpu_h: float  # Run on nodes in doubt.
     jain: float  # Of the slowdown of groups: 1 when all are slowed alike.
     finish_time_fairness: float  # The 99th percentile of (completion / completion alone on the group's equal part of the cluster).
     share_error: float | None  # None when there was no window to judge.
@@ -61,7 +67,9 @@ def figures(replay: Replay, *, policy: str, gpus: int, took_s: float, share: tup
         policy=policy, knows=replay.scheduler.knows, jobs=len(ended), wait_s=_spread(wait), completion_s=_spread(completion), first_wait_s=_spread(first),
         large_wait_s=_spread(wait[large]) if large.any() else None, large_completion_s=_spread(completion[large]) if large.any() else None,
         utilisation=float((work * size).sum() / max(span * gpus, 1e-9)), evictions_a_job=sum(one.evictions for one in ended) / len(ended),
-        lost_gpu_h=sum(one.lost_gpu_s for one in ended) / 3600, jain=_jain(replay, completion, work),
+        lost_gpu_h=sum(one.lost_gpu_s for one in ended) / 3600, node_failures=replay.failed.nodes,
+        gang_replacements=replay.failed.mended["replaced"], gang_shrinks=replay.failed.mended["shrunk"], gang_requeues=replay.failed.mended["requeued"],
+        failure_lost_gpu_h=replay.failed.lost_gpu_s / 3600, suspect_gpu_h=replay.failed.suspect_gpu_s / 3600, jain=_jain(replay, completion, work),
         finish_time_fairness=_finish_time(replay, completion, work, size, gpus),
         share_error=share[0], share_windows=share[1], invariant_failures=failures, unfinished=len(replay.ran) - len(ended), hash=replay.hash, took_s=took_s,
     )  # fmt: skip

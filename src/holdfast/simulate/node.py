@@ -8,7 +8,7 @@ A machine that is lost takes its disk along.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -38,6 +38,7 @@ class Disk:
     exits: list[tuple[int, Exit]] = field(default_factory=list)  # With the generation.
     last_start: tuple[int, tuple[int, ...]] = (-1, ())
     newest: int = -1  # Generation ever started here.
+    under_way: dict[int, tuple[int, ...]] = field(default_factory=dict)  # Generation to ranks that the parent was told to start.
     stopped: set[int] = field(default_factory=set)  # Generations told to stop.
     starts: dict[str, int] = field(default_factory=dict)  # Effect to how often processes were started for it: never more than once.
 
@@ -48,12 +49,14 @@ class Agent:
     outbox: Outbox = field(default_factory=Outbox)
     link: Link | None = None
     busy: set[str] = field(default_factory=set)
+    told_at: dict[int, float] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class VirtualNode:
     world: World
     name: str
+    rack: str
     is_up: bool = True
     reachable: bool = True
     disk: Disk = field(default_factory=Disk)
@@ -62,9 +65,17 @@ class VirtualNode:
     workers: dict[int, Worker] = field(default_factory=dict)
     stores: dict[int, int] = field(default_factory=dict)  # Generation to port.
     unkillable: set[int] = field(default_factory=set)  # Ranks whose process will not die.
+    distrusted: bool = False  # It had such a rank once, and may be given up for good.
     instances: int = 0
+    disk_slow_s: float = 0.0  # Added to whatever is written.
+    network_slow_s: float = 0.0  # Added to whatever is said, at most.
+    clock_ahead_s: float = 0.0
 
     # The machine.
+
+    def now_ns(self) -> int:
+        """By its own clock."""
+        return int((self.world.clock.now + self.clock_ahead_s) * 1e9)
 
     def lose(self) -> None:
         """Everything on the machine is gone at once, its disk too."""
@@ -93,13 +104,13 @@ class VirtualNode:
     def lose_parent(self) -> None:
         """The warm parent dies, and its workers with it: nobody saw how they ended."""
         for worker in list(self.workers.values()):
-            self.leave(worker, Exit(rank=worker.rank, pid=1, kind=ExitKind.VANISHED, because="its parent died", at_ns=self.world.now_ns()))
+            self.leave(worker, Exit(rank=worker.rank, pid=1, kind=ExitKind.VANISHED, because="its parent died", at_ns=self.now_ns()))
         self.stores.clear()
 
     def _kill(self, generation: int) -> None:
         for worker in [one for one in self.workers.values() if one.generation == generation and one.rank not in self.unkillable]:
             because = f"rank {worker.rank} was stopped"
-            self.leave(worker, Exit(rank=worker.rank, pid=1, kind=ExitKind.SIGNAL, signal=9, because=because, stopped_by_us=True, at_ns=self.world.now_ns()))
+            self.leave(worker, Exit(rank=worker.rank, pid=1, kind=ExitKind.SIGNAL, signal=9, because=because, stopped_by_us=True, at_ns=self.now_ns()))
         self.stores.pop(generation, None)
 
     # The agent's life.
@@ -113,7 +124,7 @@ class VirtualNode:
         generation, ranks = self.disk.last_start
         ended = {exit.rank: exit for of, exit in self.disk.exits if of == generation}
         for rank in ranks:
-            vanished = Exit(rank=rank, pid=0, kind=ExitKind.VANISHED, because=f"rank {rank} is gone", at_ns=self.world.now_ns())
+            vanished = Exit(rank=rank, pid=0, kind=ExitKind.VANISHED, because=f"rank {rank} is gone", at_ns=self.now_ns())
             if rank in ended or rank not in self.workers:
                 self._tell(agent, WorkerExited(at=0.0, node=self.name, generation=generation, exit=ended.get(rank, vanished)))
         self._connect(agent)
@@ -150,10 +161,15 @@ class VirtualNode:
         if not (self.reachable and world.control.is_up):
             world.clock.after(0.5, lambda: self._connect(agent))
             return
-        link = agent.link = Link(world.clock, world.dice, world.latency_s, world.control.life)
+        link = agent.link = Link(world, self, world.control.life)
         running: dict[str, tuple[int, ...]] = {}
         for rank, worker in sorted(self.workers.items()):
             running[str(worker.generation)] = (*running.get(str(worker.generation), ()), rank)
+        for generation, ranks in self.disk.under_way.items():  # The parent is asked, and answers when it has done what it was told before.
+            running[str(generation)] = ranks
+        generation, ranks = self.disk.last_start
+        if ranks and str(generation) not in running and world.faults.strikes("agent.lies.stale_report", 0.1):
+            running[str(generation)] = ranks
         link.to_control(lambda _: world.control.hello(self, agent, link, running), None)
         for told in agent.outbox.unacknowledged():
             self._send(agent, link, told)
@@ -170,6 +186,7 @@ class VirtualNode:
 
     def _tell(self, agent: Agent, event: Event) -> None:
         told = agent.outbox.tell(*encode(event))
+        agent.told_at[told.seq] = self.world.clock.now
         if agent.link is not None:
             self._send(agent, agent.link, told)
 
@@ -177,9 +194,11 @@ class VirtualNode:
         if self.agent is not agent:
             return
         if isinstance(message, Ack):
-            self.world.acknowledged(agent.instance, message.seq)
+            self.world.judge.acknowledged(agent.instance, message.seq)
             agent.outbox.acknowledged(message.seq)
-        elif message.id not in agent.busy:
+            return
+        self.world.judge.reached(self.name, message)
+        if message.id not in agent.busy:
             agent.busy.add(message.id)
             self._perform(agent, message)
 
@@ -192,17 +211,20 @@ class VirtualNode:
             return
         begun = effect.id in disk.begun
         disk.begun.add(effect.id)
-        if not begun and world.faults.strikes(0.02):
-            self.kill_agent()  # Between recording and acting.
+        if not begun and world.faults.strikes("agent.dies.before_acting", 0.004):
+            self.kill_agent()
             return
 
         def answer(row: dict[str, Any]) -> None:
             if self.agent is not agent or self.disk is not disk:
                 return
-            if world.faults.strikes(0.02):
-                self.kill_agent()  # Between acting and answering.
+            if world.faults.strikes("agent.dies.before_answering", 0.004):
+                self.kill_agent()
                 return
             disk.answers[effect.id] = row
+            if world.faults.strikes("agent.dies.before_telling", 0.004):
+                self.kill_agent()
+                return
             self._answer(agent, effect, row)
 
         match effect:
@@ -212,9 +234,11 @@ class VirtualNode:
                 self._start_gang(effect, begun, answer)
             case CaptureStacks():
                 stacks = {str(rank): "in allreduce" for rank, worker in self.workers.items() if worker.generation == effect.generation}
-                world.clock.after(world.dice.choice((0.1, 1.0, 1.0, 20.0)), lambda: answer({"stacks": stacks}))
+                late_s = 20.0 if world.faults.strikes("stacks.late", 0.05) else 0.0
+                world.clock.after(world.dice.choice((0.1, 1.0)) + late_s, lambda: answer({"stacks": stacks}))
             case CaptureProfile():
-                world.clock.after(world.dice.choice((0.5, 5.0, 30.0, 400.0)), lambda: answer(self._profiled(effect)))
+                late_s = 400.0 if world.faults.strikes("profile.late", 0.2) else 0.0
+                world.clock.after(world.dice.choice((0.5, 5.0, 30.0)) + late_s, lambda: answer(self._profiled(effect)))
             case StopGang():
                 self._stop_gang(effect, answer)
             case _:
@@ -228,7 +252,8 @@ class VirtualNode:
 
     def _answer(self, agent: Agent, effect: Effect, row: dict[str, Any]) -> None:
         kind: type[EffectDone] | type[EffectFailed] = EffectFailed if "because" in row else EffectDone
-        row = {"at": 0.0, "effect": effect.id, "generation": effect.generation, "node": self.name, **row}
+        generation = effect.generation + (1 if self.world.faults.strikes("agent.lies.wrong_generation", 0.002) else 0)
+        row = {"at": 0.0, "effect": effect.id, "generation": generation, "node": self.name, **row}
         agent.busy.discard(effect.id)
         self._tell(agent, msgspec.convert(row, type=kind))
 
@@ -244,7 +269,7 @@ class VirtualNode:
                 self.stores[effect.generation] = world.port()
                 answer({"port": self.stores[effect.generation]})
 
-        world.clock.after(world.dice.uniform(0.02, 0.5), start)
+        world.clock.after(world.dice.uniform(0.02, 0.5) + self.disk_slow_s, start)
 
     def _start_gang(self, effect: StartGang, begun: bool, answer: Callable[[dict[str, Any]], None]) -> None:
         disk, world = self.disk, self.world
@@ -252,25 +277,27 @@ class VirtualNode:
             # Orders to the warm parent keep their order: what was under way is seen.
             world.clock.after(1.0, lambda: answer(self._found_gang(effect)))
             return
-        if world.faults.strikes(0.02):
+        if world.faults.strikes("agent.cannot_start", 0.002):
             answer({"because": "cannot fork: out of process ids"})
             return
 
         def start() -> None:
             if not self.is_up or self.disk is not disk:
                 return
+            disk.under_way.pop(effect.generation, None)
             if effect.generation in disk.stopped:
                 answer({"because": "the generation was stopped before it started"})
                 return
             disk.starts[effect.id] = disk.starts.get(effect.id, 0) + 1
             disk.last_start = (effect.generation, effect.ranks)
-            world.started(self, effect)
+            world.judge.started(self, effect)
             for rank in effect.ranks:
                 self.workers[rank] = Worker(rank=rank, generation=effect.generation, effect=effect.id, node=self)
                 world.training.joined(self.workers[rank], effect.restore, effect.store_port)
             answer({})
 
-        world.clock.after(world.dice.uniform(0.05, 1.0), start)
+        disk.under_way[effect.generation] = effect.ranks
+        world.clock.after(world.dice.uniform(0.05, 1.0) + self.disk_slow_s, start)
 
     def _found_gang(self, effect: StartGang) -> dict[str, Any]:
         ended = {exit.rank for generation, exit in self.disk.exits if generation == effect.generation}
@@ -283,8 +310,9 @@ class VirtualNode:
         disk.stopped.add(effect.generation)
         of_it = [worker for worker in self.workers.values() if worker.generation == effect.generation]
         for worker in of_it:
-            if world.faults.strikes(0.01):
+            if world.faults.strikes("worker.unkillable", 0.0008):
                 self.unkillable.add(worker.rank)
+                self.distrusted = True
         takes_s = world.dice.uniform(0.01, 0.3)
         if effect.graceful and of_it:
             world.clock.after(world.dice.random() * world.training.step_s, lambda: self._leave_gracefully(effect.generation))
@@ -304,7 +332,7 @@ class VirtualNode:
         code = 143 if training.guarded else 0
         kind = ExitKind.CODE if code else ExitKind.FINISHED
         for worker in [one for one in self.workers.values() if one.generation == generation and not one.hung and one.rank not in self.unkillable]:
-            exit = Exit(rank=worker.rank, pid=1, kind=kind, code=code, because="it was asked to stop", stopped_by_us=True, at_ns=self.world.now_ns())
+            exit = Exit(rank=worker.rank, pid=1, kind=kind, code=code, because="it was asked to stop", stopped_by_us=True, at_ns=self.now_ns())
             self.leave(worker, exit)
 
     def found_silent(self, worker: Worker, kind: str) -> None:
@@ -315,7 +343,37 @@ class VirtualNode:
             self.world.clock.after(10.0, lambda: self.found_silent(worker, kind))
             return
         because = f"rank {worker.rank} made no progress"
-        finding = Finding(kind=kind, node=self.name, ranks=(worker.rank,), since=self.world.clock.now - 3.0, because=because)
-        self._tell(self.agent, FindingMade(at=0.0, generation=worker.generation, finding=replace(finding, evidence=("no CPU",))))
+        since = self.world.clock.now + self.clock_ahead_s - 3.0
+        finding = Finding(kind=kind, node=self.name, ranks=(worker.rank,), since=since, because=because, evidence=("no CPU",))
+        self._tell(self.agent, FindingMade(at=0.0, generation=worker.generation, finding=finding))
         # An agent that dies before this is written down is followed by one that finds it again.
         self.world.clock.after(60.0, lambda: self.found_silent(worker, kind))
+
+    # Lies. Each is something that an agent with a mistake in it, or one that was away for long, may say.
+
+    def answer_again(self, which: int) -> bool:
+        """An effect that was answered long ago is answered once more."""
+        answered = sorted(self.disk.answers)
+        if self.agent is not None and answered:
+            event = EffectDone(at=0.0, effect=answered[which % len(answered)], generation=0, node=self.name, port=1, checkpoint="none")
+            self._tell(self.agent, event)
+            return True
+        return False
+
+    def answer_for_another(self, effect: str, generation: int) -> bool:
+        if self.agent is not None:
+            self._tell(self.agent, EffectDone(at=0.0, effect=effect, generation=generation, node=self.name, port=1))
+            return True
+        return False
+
+    def tell_old(self, generation: int, rank: int, *, exit: bool) -> bool:
+        """Of a generation that is over."""
+        if self.agent is None:
+            return False
+        if exit:
+            told = Exit(rank=rank, pid=1, kind=ExitKind.SIGNAL, signal=9, because=f"rank {rank} died long ago", at_ns=self.now_ns())
+            self._tell(self.agent, WorkerExited(at=0.0, node=self.name, generation=generation, exit=told))
+        else:
+            finding = Finding(kind="silent_rank", node=self.name, ranks=(rank,), since=self.world.clock.now, because=f"rank {rank} made no progress")
+            self._tell(self.agent, FindingMade(at=0.0, generation=generation, finding=finding))
+        return True

@@ -1,8 +1,8 @@
 """A trace of jobs in virtual time, under any scheduler: jobs arrive, run, are evicted and end; nothing waits.
 
 The world alone knows how long jobs take. A job makes progress from the end of its restart; it saves every `checkpoint_every_s` of run time, and an eviction
-takes it back to what it had saved. A job that `needs` another holds its GPUs and makes no progress until that one has ended: so jobs can wait for
-jobs for ever, and that is reported, not hidden.
+takes it back to what it had saved, as does a node that fails under it. A job that `needs` another holds its GPUs and makes no progress until that one has
+ended: so jobs can wait for jobs for ever, and that is reported, not hidden.
 """
 
 from __future__ import annotations
@@ -10,11 +10,15 @@ from __future__ import annotations
 import hashlib
 import heapq
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from holdfast.errors import UserError
 from holdfast.schedule.cycle import Decisions
+from holdfast.schedule.mend import Mend
+from holdfast.simulate.outages import Outages
 from holdfast.simulate.trace import TraceJob
 
 
@@ -27,6 +31,15 @@ class Scheduler(Protocol):
     def end(self, id: str, now: float) -> None: ...
     def decide(self, now: float) -> Decisions: ...
     def next_at(self) -> float: ...
+
+
+@runtime_checkable
+class OnNodes(Protocol):
+    """A scheduler that knows nodes, and can be told that one failed."""
+
+    def node_failed(self, node: int, now: float) -> None: ...
+    def node_back(self, node: int, now: float) -> None: ...
+    def suspect_gpus(self) -> int: ...
 
 
 class Watcher(Protocol):
@@ -58,6 +71,16 @@ class Ran:
 
 
 @dataclass(slots=True)
+class FailureCount:
+    """What failed in a replay, and what became of the jobs there."""
+
+    nodes: int = 0
+    mended: Counter[str] = field(default_factory=Counter)  # By how. Who was requeued and started again at once counts as replaced.
+    lost_gpu_s: float = 0.0
+    suspect_gpu_s: float = 0.0  # Run on nodes in doubt.
+
+
+@dataclass(slots=True)
 class Replay:
     jobs: Sequence[TraceJob]
     scheduler: Scheduler
@@ -66,6 +89,8 @@ class Replay:
     watchers: Sequence[Watcher] = ()
     progress: Callable[[int], None] | None = None  # Told now and then how many jobs have ended.
     until: float = math.inf
+    outages: Outages | None = None
+    failed: FailureCount = field(default_factory=FailureCount)
     ran: dict[str, Ran] = field(default_factory=dict)
     events: int = 0
     stuck: tuple[str, ...] = ()  # Jobs that will never end.
@@ -82,18 +107,28 @@ class Replay:
             if job.needs:
                 self._needed_by.setdefault(job.needs, []).append(job.id)
         digest, next_arrival, now = hashlib.sha256(), 0, -math.inf
+        if self.outages is not None and not isinstance(self.scheduler, OnNodes):
+            raise UserError("this policy counts GPUs in one pool and has no nodes that could fail; replay failures under holdfast or health-blind")
         while True:
             while self._ends and self.ran[self._ends[0][2]].run != self._ends[0][3]:
                 heapq.heappop(self._ends)  # Of a run that was cut short: it must not even wake the scheduler, for that would tell when it would have ended.
             arrival = arrivals[next_arrival].submit_s if next_arrival < len(arrivals) else math.inf
             at = min(arrival, self._ends[0][0] if self._ends else math.inf, max(now, self.scheduler.next_at()))
+            if self.outages is not None:
+                if self._ended == len(arrivals):
+                    break
+                at = min(at, self.outages.next_at())
             if at == math.inf or at > self.until:
                 break
+            if self.outages is not None and isinstance(self.scheduler, OnNodes) and now > -math.inf:
+                self.failed.suspect_gpu_s += self.scheduler.suspect_gpus() * (at - now)
             now = at
             while self._ends and self._ends[0][0] <= now:
                 _, _, id, run = heapq.heappop(self._ends)
                 if self.ran[id].run == run:
                     self._end(self.ran[id], now)
+            if self.outages is not None:
+                self._break(self.outages, now)
             while next_arrival < len(arrivals) and arrivals[next_arrival].submit_s <= now:
                 job = arrivals[next_arrival]
                 next_arrival += 1
@@ -103,8 +138,8 @@ class Replay:
             decisions = self.scheduler.decide(now)
             self.events += 1
             self._perform(decisions, now)
-            if decisions.starts or decisions.evictions:
-                digest.update(repr((now, decisions.starts, decisions.evictions)).encode())
+            if decisions.starts or decisions.evictions or decisions.mends:
+                digest.update(repr((now, decisions.starts, decisions.evictions, *decisions.mends)).encode())
                 if self.log is not None:
                     self.log.append((now, decisions))
             if self.progress is not None and self.events % 2000 == 0:
@@ -114,7 +149,20 @@ class Replay:
         self.hash = digest.hexdigest()
         return self
 
+    def _break(self, outages: Outages, now: float) -> None:
+        assert isinstance(self.scheduler, OnNodes), "asked before the first event"
+        for node, fails in outages.due(now):
+            if fails:
+                self.failed.nodes += 1
+                self.scheduler.node_failed(node, now)
+            else:
+                self.scheduler.node_back(node, now)
+
     def _perform(self, decisions: Decisions, now: float) -> None:
+        if decisions.mends:
+            again = {start.job for start in decisions.starts}
+            for mended in decisions.mends:
+                self._mend(self.ran[mended.job], mended, now, again=mended.job in again)
         for eviction in decisions.evictions:
             self._evict(self.ran[eviction.job], now)
         for start in decisions.starts:
@@ -142,11 +190,25 @@ class Replay:
         left_s = max(0.0, one.job.duration_s - one.done_s) * one.job.gpus / one.gpus
         heapq.heappush(self._ends, (now + one.restart_s + left_s, self.events, one.job.id, one.run))
 
+    def _mend(self, one: Ran, mended: Mend, now: float, *, again: bool) -> None:
+        """A job lost nodes: it goes on from what it had saved, at once or when it is started."""
+        self.failed.mended["replaced" if again else mended.how] += 1
+        self.failed.lost_gpu_s += self._set_back(one, now)
+        if mended.placement:
+            self._start(one, mended.gpus, now)
+
     def _evict(self, one: Ran, now: float) -> None:
+        self._set_back(one, now)
+        one.evictions += 1
+
+    def _set_back(self, one: Ran, now: float) -> float:
+        """A job stops in the middle. GPU-seconds that were for nothing."""
         done = one.done_s + (one.worked_s(now) if not (one.job.needs and math.isnan(self.ran[one.job.needs].end)) else 0.0)
         saved = max(one.done_s, done // self.checkpoint_every_s * self.checkpoint_every_s)
-        one.lost_gpu_s += (done - saved) * one.job.gpus + min(one.restart_s, now - one.started) * one.gpus
-        one.done_s, one.started, one.evictions, one.run = saved, math.nan, one.evictions + 1, one.run + 1
+        lost_gpu_s = (done - saved) * one.job.gpus + min(one.restart_s, now - one.started) * one.gpus
+        one.lost_gpu_s += lost_gpu_s
+        one.done_s, one.started, one.run = saved, math.nan, one.run + 1
+        return lost_gpu_s
 
     def _end(self, one: Ran, now: float) -> None:
         one.lost_gpu_s += min(one.restart_s, now - one.started) * one.gpus

@@ -1,7 +1,9 @@
 """The job's own life: ranks that meet, restore, step, save and finish, or break.
 
 One `Attempt` a generation. Its ranks move in step, as a real gang does: when one is gone the others fail with a lost connection, or wait for ever.
-Checkpoints outlive everything; they are what a new generation starts from.
+Checkpoints outlive everything; they are what a new generation starts from. One is whole when every node has written its part, which takes each its time.
+
+What is learned is a number that depends on every batch and on their order, as weights do. So a batch that was left out, or used twice, shows in the end.
 """
 
 from __future__ import annotations
@@ -15,6 +17,14 @@ if TYPE_CHECKING:
     from holdfast.simulate.node import VirtualNode
     from holdfast.simulate.world import World
 
+_DIGITS = (1 << 61) - 1
+CORRUPT_CODE = 76  # What a worker leaves with when what it restores is damaged, or not there.
+
+
+def learned(weights: int, batch: int) -> int:
+    """The weights after one more batch."""
+    return (weights * 1_000_003 + batch + 1) % _DIGITS
+
 
 @dataclass(slots=True, kw_only=True)
 class Worker:
@@ -27,10 +37,14 @@ class Worker:
     hung: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Saved:
     name: str
     step: int
+    position: int  # The next batch.
+    weights: int
+    missing: set[str]  # Nodes whose part is not written yet.
+    whole: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,6 +56,8 @@ class Attempt:
     step_started: int
     store_port: int
     step: int
+    position: int
+    weights: int
     ranks: dict[int, Worker] = field(default_factory=dict)
     finished: set[int] = field(default_factory=set)
     restored: bool = False
@@ -61,13 +77,14 @@ class Training:
     guarded: bool  # Has our lines: it beats, and a stop is answered with its own code.
     failing_step: int = -1  # A step that fails each time it is tried.
     attempts: dict[int, Attempt] = field(default_factory=dict)
-    saved: list[Saved] = field(default_factory=list)
+    saved: dict[str, Saved] = field(default_factory=dict)
     corrupt: set[str] = field(default_factory=set)
     poisoned: set[str] = field(default_factory=set)  # Checkpoints that hold NaN.
-    completed: bool = False  # All ranks of one generation ran to the end.
+    completed: Attempt | None = None  # The one of which all ranks ran to the end.
+    best: int = 0  # The furthest step that any gang finished.
 
     def newest(self, distrusted: tuple[str, ...]) -> Saved | None:
-        found = [one for one in self.saved if one.name not in distrusted]
+        found = [one for one in self.saved.values() if one.whole and one.name not in distrusted]
         return max(found, key=lambda one: one.step, default=None)
 
     def joined(self, worker: Worker, restore: str, store_port: int) -> None:
@@ -75,14 +92,13 @@ class Training:
         world = self.world
         attempt = self.attempts.get(worker.generation)
         if attempt is None:
-            step = next((one.step for one in self.saved if one.name == restore), 0)
-            attempt = Attempt(
-                generation=worker.generation, restore=restore, step_started=step, store_port=store_port, step=step, not_finite=restore in self.poisoned
-            )  # fmt: skip
-            self.attempts[worker.generation] = attempt
+            attempt = self.attempts[worker.generation] = self._begun(worker.generation, restore, store_port)
         assert attempt.restore == restore, f"generation {worker.generation} restores {attempt.restore!r} on one node and {restore!r} on another"
         assert attempt.store_port == store_port, f"generation {worker.generation} meets at two stores"
         attempt.ranks[worker.rank] = worker
+        if world.faults.strikes("worker.dies_starting", 0.001):
+            fingerprint = f"start-{worker.generation}-{worker.rank}"
+            world.clock.after(0.01, lambda: self._exit(worker, attempt, ExitKind.SIGNAL, signal=9, fingerprint=fingerprint))
         if attempt.broken:
             self._lose_touch(attempt, worker)
         elif len(attempt.ranks) == world.spec.world_size:
@@ -93,7 +109,8 @@ class Training:
         attempt = self.attempts[worker.generation]
         if kind is ExitKind.FINISHED:
             attempt.finished.add(worker.rank)
-            self.completed = self.completed or (len(attempt.finished) == self.world.spec.world_size and attempt.step >= self.steps_total)
+            if len(attempt.finished) == self.world.spec.world_size and attempt.step >= self.steps_total:
+                self.completed = attempt
         elif not attempt.broken:
             attempt.broken = True
             for other in list(attempt.ranks.values()):
@@ -105,9 +122,18 @@ class Training:
         worker.hung = True
         self.world.clock.after(self.world.dice.uniform(3.0, 30.0), lambda: worker.node.found_silent(worker, kind))
 
+    def _begun(self, generation: int, restore: str, store_port: int) -> Attempt:
+        if not restore:
+            return Attempt(generation=generation, restore="", step_started=0, store_port=store_port, step=0, position=0, weights=0)
+        one = self.saved[restore]
+        return Attempt(
+            generation=generation, restore=restore, step_started=one.step, store_port=store_port, step=one.step, position=one.position, weights=one.weights,
+            not_finite=restore in self.poisoned,
+        )  # fmt: skip
+
     def _lose_touch(self, attempt: Attempt, worker: Worker) -> None:
         dice = self.world.dice
-        if dice.random() < 0.8:
+        if dice.random() < 0.9:
             self.world.clock.after(dice.uniform(0.001, 1.0), lambda: self._echo(attempt, worker))
         else:
             self.hang(worker, "silent_rank")
@@ -121,17 +147,30 @@ class Training:
         world = self.world
         if attempt.broken:
             return
+        if attempt.restore and world.faults.strikes("checkpoint.lost_when_restored", 0.01):
+            self.corrupt.add(attempt.restore)
         if not world.has_store(attempt.generation, attempt.store_port):
             attempt.broken = True
             for worker in list(attempt.ranks.values()):
                 self._lose_touch(attempt, worker)
         elif attempt.restore in self.corrupt and self.guarded:
             rank = world.dice.choice(sorted(attempt.ranks))
-            self._exit(attempt.ranks[rank], attempt, ExitKind.CODE, code=76)
+            world.judge.corrupt(attempt.restore)
+            self._exit(attempt.ranks[rank], attempt, ExitKind.CODE, code=CORRUPT_CODE)
         else:
+            world.judge.restored(attempt)
             attempt.restored = True
             world.clock.after(0.0, lambda: world.control.readings(attempt))
-            world.clock.after(self.step_s, lambda: self._step(attempt))
+            self._go_on(attempt)
+
+    def _go_on(self, attempt: Attempt) -> None:
+        """With the next step, or to the end: what was restored may be what the last step saved."""
+        clock = self.world.clock
+        if attempt.step < self.steps_total:
+            clock.after(self.step_s, lambda: self._step(attempt))
+            return
+        for worker in list(attempt.ranks.values()):
+            clock.after(self.world.dice.uniform(0.0, 0.5), lambda worker=worker: self._exit(worker, attempt, ExitKind.FINISHED, code=0))  # type: ignore[misc]
 
     def _step(self, attempt: Attempt) -> None:
         world = self.world
@@ -139,27 +178,47 @@ class Training:
             return
         if attempt.step + 1 == self.failing_step:
             rank = self.failing_step % world.spec.world_size
+            world.hit("job.fails_at_a_step")
             self._exit(attempt.ranks[rank], attempt, ExitKind.EXCEPTION, code=1, exception="ValueError", message="bad sample", fingerprint="failing")
             return
+        attempt.weights = learned(attempt.weights, attempt.position)
+        attempt.position += 1
         attempt.step += 1
+        self.best = max(self.best, attempt.step)
         if attempt.step % self.save_every == 0:
             self._save(attempt)
         world.clock.after(0.0, lambda: world.control.readings(attempt))
-        if attempt.step < self.steps_total:
-            world.clock.after(self.step_s, lambda: self._step(attempt))
-            return
-        for worker in list(attempt.ranks.values()):
-            world.clock.after(world.dice.uniform(0.0, 0.5), lambda worker=worker: self._exit(worker, attempt, ExitKind.FINISHED, code=0))  # type: ignore[misc]
+        self._go_on(attempt)
+
+    # Saving.
 
     def _save(self, attempt: Attempt) -> None:
-        attempt.saved_step = attempt.step
+        """What is to be saved is copied at once; each node writes its part when its disk lets it."""
         attempt.save_s += 0.1 * self.step_s
+        nodes = {worker.node.name: worker.node for worker in attempt.ranks.values()}
         name = f"step-{attempt.step}-{attempt.generation}"
-        self.saved.append(Saved(name=name, step=attempt.step))
+        one = self.saved[name] = Saved(name=name, step=attempt.step, position=attempt.position, weights=attempt.weights, missing=set(nodes))
         if attempt.not_finite:
             self.poisoned.add(name)
+        for node in nodes.values():
+            takes_s = self.world.dice.uniform(0.01, 0.8) * self.step_s + node.disk_slow_s
+            self.world.clock.after(takes_s, lambda node=node, disk=node.disk: self._part_written(attempt, one, node, lost=disk is not node.disk))  # type: ignore[misc]
+
+    def _part_written(self, attempt: Attempt, one: Saved, node: VirtualNode, *, lost: bool) -> None:
+        if lost:
+            self.world.hit("checkpoint.part_lost")
+            return
+        one.missing.discard(node.name)
+        if not one.whole and self._is_whole(one):
+            one.whole = True
+            attempt.saved_step = max(attempt.saved_step, one.step)
+            if attempt.broken:
+                self.world.hit("checkpoint.late")
+
+    def _is_whole(self, one: Saved) -> bool:
+        return not one.missing
 
     def _exit(self, worker: Worker, attempt: Attempt, kind: ExitKind, **known: str | int) -> None:
         step = attempt.step if self.guarded else -1
         because = f"rank {worker.rank} left: {kind}"
-        worker.node.leave(worker, Exit(rank=worker.rank, pid=1, kind=kind, because=because, step=step, at_ns=self.world.now_ns(), **known))  # type: ignore[arg-type]
+        worker.node.leave(worker, Exit(rank=worker.rank, pid=1, kind=kind, because=because, step=step, at_ns=worker.node.now_ns(), **known))  # type: ignore[arg-type]

@@ -5,31 +5,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from holdfast.cli import png
 from holdfast.domain.goodput import Bucket
-from holdfast.errors import HoldfastError
 from holdfast.simulate.reliability.forecast import Forecast, interval_curve
 
 _POINTS = 200
 
 
 def draw(found: Forecast, path: Path) -> None:
-    # Without pyplot, which would choose a window system.
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(13, 9), layout="constrained")
-    FigureCanvasAgg(figure)
     fleet = found.fleet
-    figure.suptitle(f"{fleet.gpus:,} GPUs on {fleet.nodes:,} nodes: goodput {100 * found.goodput.value:.2f} %, a model and not a measurement")
+    figure = png.empty(13, 9, f"{fleet.gpus:,} GPUs on {fleet.nodes:,} nodes: goodput {100 * found.goodput.value:.2f} %, a model and not a measurement")
     (first, second), (third, fourth) = figure.subplots(2, 2)
     _interval(first, found)
     _parts(second, found)
     _sensitivity(third, found)
     _spares(fourth, found)
-    try:
-        figure.savefig(path, format="png", dpi=120)
-    except OSError as error:
-        raise HoldfastError(f"{path} cannot be written: {error.strerror or error}") from error
+    png.save(figure, path)
 
 
 def _interval(axes: Any, found: Forecast) -> None:

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from holdfast.cli.plan.asked import Asked, Understood, understood
 from holdfast.cli.plan.shown import shown
-from holdfast.errors import UserError
+from holdfast.cli.png import drawable
 from holdfast.simulate.reliability.capacity import Needed, Workload, needed
 from holdfast.simulate.reliability.forecast import Fleet, Forecast, forecast, running
 from holdfast.simulate.reliability.goodput import goodput
@@ -20,7 +20,7 @@ from holdfast.simulate.reliability.goodput import goodput
 def run_plan(asked: Asked, *, lives: int, seed: int, png: Path | None, as_json: bool, out: TextIO) -> int:
     """Gives the exit code."""
     if png is not None:
-        _drawable(png)  # Said before anything is computed.
+        drawable(png)
     read = understood(asked)
     found = forecast(read.fleet, lives=lives, seed=seed)
     grown = capacity(read.workload, read.fleet, asked.years) if read.workload is not None else ()
@@ -55,12 +55,3 @@ def as_record(read: Understood, found: Forecast, grown: tuple[tuple[int, Needed 
     record["capacity"] = [{"year": year, **(asdict(one) if one is not None else {"gpus": None})} for year, one in grown]
     record["nodes"] = read.fleet.nodes
     return record
-
-
-def _drawable(png: Path) -> None:
-    import importlib.util
-
-    if importlib.util.find_spec("matplotlib") is None:
-        raise UserError("--png draws with matplotlib, which is not installed here: pip install 'holdfast[plots]'; without --png the plots are in the terminal")
-    if not png.absolute().parent.is_dir():
-        raise UserError(f"--png {png}: there is no directory {png.absolute().parent}; make it, or name another file")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from holdfast.errors import UserError
 from holdfast.schedule.place import NodeRoom
@@ -17,12 +19,15 @@ from holdfast.simulate.replay import Scheduler
 _COUNTING: dict[str, Callable[[int], Scheduler]] = {
     "fifo": Fifo, "skip": Skip, "easy": Easy, "shortest-first": ShortestFirst, "tiresias": Tiresias, "fair-tree": FairTree,
 }  # fmt: skip
-NAMES = ("holdfast", *_COUNTING)
+ON_NODES = ("holdfast", "health-blind")  # The second is ours without a memory of what failed where.
+NAMES = (*ON_NODES, *_COUNTING)
 
 
 def scheduler_named(name: str, nodes: Sequence[NodeRoom], policy: Policy | None = None, *, checkpoint_every_s: float = 1800.0) -> Scheduler:
     """A fresh one. Ours places jobs on nodes; the others count GPUs in one pool, which is in their favour."""
-    if name == "holdfast":
+    if name == "health-blind":
+        policy = replace(policy or Policy(), suspect_score=math.inf, drain_score=math.inf, probation_s=0.0)
+    if name in ON_NODES:
         return Holdfast(list(nodes), policy=policy, checkpoint_every_s=checkpoint_every_s)
     if name not in _COUNTING:
         raise UserError(f"policy {name!r} is not known; expected one of {', '.join(NAMES)}")

@@ -45,5 +45,16 @@ class Holdfast:
     def decide(self, now: float) -> Decisions:
         return decide(self.cluster, now)
 
+    def node_failed(self, node: int, now: float) -> None:
+        self.cluster.node_failed(node, now)
+
+    def node_back(self, node: int, now: float) -> None:
+        self.cluster.node_back(node, now)
+
+    def suspect_gpus(self) -> int:
+        """GPUs that run on nodes in doubt."""
+        fleet = self.cluster.fleet
+        return sum(fleet.total[node] - fleet.free[node] for node in fleet.suspects)
+
     def next_at(self) -> float:
         return self.cluster.next_at()

@@ -1,0 +1,75 @@
+"""Where a queue comes from: a cluster file, with the scheduler's next decision taken; or a trace, replayed up to a moment."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from holdfast.cli.cluster_file import read_cluster
+from holdfast.cli.simulate import seconds, selected
+from holdfast.errors import UserError
+from holdfast.schedule.cluster import Cluster
+from holdfast.schedule.cycle import Decisions, decide
+from holdfast.simulate.policies.named import ON_NODES, scheduler_named
+from holdfast.simulate.policies.ours import Holdfast, nodes_of
+from holdfast.simulate.replay import Replay
+from holdfast.simulate.trace import read_trace, skipped_lines, with_users
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    cluster: Path | None
+    trace: Path | None
+    at: str
+    nodes: int
+    gpus: int
+    policy: str
+    days: str
+    clip: str
+
+    def look(self) -> tuple[Cluster, Decisions]:
+        """The cluster as it stands, and what was decided last to make it so."""
+        if (self.cluster is None) == (self.trace is None):
+            raise UserError("whose queue? Give --cluster FILE (an example is examples/cluster.yaml), or --trace FILE --at SECONDS")
+        if self.cluster is not None:
+            cluster, now = read_cluster(self.cluster)
+            return cluster, decide(cluster, now)
+        assert self.trace is not None, "one of the two is there"
+        return self._replayed(self.trace), Decisions()
+
+    def _replayed(self, path: Path) -> Cluster:
+        if self.policy not in ON_NODES:
+            raise UserError(f"policy {self.policy!r} cannot explain itself; expected {' or '.join(ON_NODES)}")
+        trace = with_users(selected(read_trace(path), path, self.days, self.clip), 0)
+        for line in skipped_lines(trace.skipped):
+            print(f"holdfast: {path}: {line}", file=sys.stderr)
+        jobs = [job for job in trace.jobs if job.gpus <= self.nodes * self.gpus]
+        if not jobs:
+            raise UserError(f"no job of {path} fits on {self.nodes * self.gpus} GPUs; give more --nodes or --gpus-per-node")
+        if len(jobs) < len(trace.jobs):
+            print(f"holdfast: {len(trace.jobs) - len(jobs):,} jobs ask for more GPUs than the cluster has and are refused", file=sys.stderr)
+        first, until = jobs[0].submit_s, self._until(jobs[-1].submit_s)
+        if until < first:
+            raise UserError(f"--at {self.at} is before the first job of {path}, which was submitted at {first:g}; give a later time")
+        scheduler = scheduler_named(self.policy, nodes_of(self.nodes, self.gpus))
+        assert isinstance(scheduler, Holdfast), "those on nodes are ours"
+        with Progress(
+            TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TextColumn("jobs ended"), TimeElapsedColumn(), console=Console(stderr=True),
+            transient=True, disable=not sys.stderr.isatty(),
+        ) as progress:  # fmt: skip
+            task = progress.add_task("", total=sum(job.submit_s <= until for job in jobs))
+            Replay(jobs, scheduler, until=until, progress=lambda ended: progress.update(task, completed=ended)).run()
+        scheduler.cluster.at(until)
+        return scheduler.cluster
+
+    def _until(self, last: float) -> float:
+        if not self.at:
+            return last
+        try:
+            return float(self.at)
+        except ValueError:
+            return seconds(self.at, "--at")

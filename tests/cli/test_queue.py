@@ -1,0 +1,136 @@
+"""`holdfast queue`, `why` and `shares`, on a cluster file and on a moment of a trace; and what they say of files that make no sense."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from holdfast.cli import app
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "cluster.yaml"
+
+
+def _asked(*words: str) -> dict[str, object]:
+    said = CliRunner().invoke(app, [*words, "--json"])
+    assert said.exit_code == 0, said.output + str(said.exception)
+    found = json.loads(said.stdout)
+    assert isinstance(found, dict)
+    return found
+
+
+def _said(*words: str) -> str:
+    said = CliRunner().invoke(app, [*words], env={"COLUMNS": "200"})
+    assert said.exit_code == 0, said.output + str(said.exception)
+    return said.output
+
+
+def test_the_example_can_be_asked_everything() -> None:
+    queue = _asked("queue", "--cluster", str(EXAMPLE))
+    jobs = {job["id"]: job for job in queue["jobs"]}  # type: ignore[attr-defined]
+    assert {id for id, job in jobs.items() if job["state"] == "waits"} == {"gang", "sweep-1"}
+    assert all((job["reason"] is not None) == (job["state"] == "waits") for job in jobs.values())
+    assert jobs["gang"]["expected"]["earliest_s"] <= jobs["gang"]["expected"]["likely_s"] <= jobs["gang"]["expected"]["latest_s"]
+    assert "limit: language/cem runs 10 GPUs" in _said("queue", "--cluster", str(EXAMPLE)).replace("\n", " ")
+    gang = _said("why", "gang", "--cluster", str(EXAMPLE))
+    for part in ("waits because", "in the way       detector", "cleared when", "place", "ahead of it      sweep-1", "expected start"):
+        assert part in gang
+    assert "runs since" in _said("why", "detector", "--cluster", str(EXAMPLE))
+    shares = {row["name"]: row for row in _asked("shares", "--cluster", str(EXAMPLE))["accounts"]}  # type: ignore[attr-defined]
+    assert shares["ann"]["used_gpu_h"] == pytest.approx(40 + 8 * 14340 / 3600, rel=0.02)
+    assert sum(shares[name]["entitled_gpus"] for name in ("vision", "language")) == pytest.approx(28)
+    assert "█" in _said("shares", "--cluster", str(EXAMPLE))
+
+
+def test_json_is_read_as_yaml_is(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"nodes": [{"name": "a", "gpus": 2}], "jobs": [{"id": f"j{n}", "user": f"u{n}", "gpus": 1} for n in range(4)]}))
+    queue = _asked("queue", "--cluster", str(path))
+    assert [job["state"] for job in queue["jobs"]] == ["runs", "runs", "waits", "waits"]  # type: ignore[attr-defined]
+    shares = {row["name"]: row["entitled_share"] for row in _asked("shares", "--cluster", str(path))["accounts"]}  # type: ignore[attr-defined]
+    assert [shares[f"u{n}"] for n in range(4)] == [0.25] * 4
+
+
+def _trace(tmp_path: Path) -> list[str]:
+    path = tmp_path / "trace.csv"
+    rows = "".join(f"j{n},{n * 60},36000,{(1, 4, 8)[n % 3]},g{n % 2},u{n % 3}\n" for n in range(60))
+    path.write_text(f"job_id,submit_s,duration_s,gpus,group,user\n{rows}huge,0,60,999,g0,u0\nbroken,,,\n")
+    return ["--trace", str(path), "--nodes", "2", "--gpus-per-node", "4"]
+
+
+def test_a_moment_of_a_trace_can_be_asked_the_same(tmp_path: Path) -> None:
+    at = [*_trace(tmp_path), "--at", "1800"]
+    queue = _asked("queue", *at)
+    assert queue["now_s"] == 1800.0
+    jobs = queue["jobs"]
+    assert isinstance(jobs, list)
+    assert len(jobs) == 31, "those submitted by then; one that could never fit was refused, and a broken row left out"
+    waits = [job for job in jobs if job["state"] == "waits"]
+    assert all(job["reason"]["kind"] and job["reason"]["clears"] and job["place"] for job in waits)
+    last = waits[-1]
+    found = _asked("why", last["id"], *at)
+    assert len(found["ahead"]) == last["place"] - 1  # type: ignore[arg-type]
+    assert "shares of 8 GPUs" in _said("shares", *at, "--jobs")
+    assert _asked("queue", *_trace(tmp_path), "--at", "30m") == queue
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--at", "soon"], "is no time"), (["--at", "-5"], "before the first job"), (["--policy", "fifo"], "cannot explain itself"),
+        (["--days", "3:4"], "no job of"), (["--cluster", "x.yaml"], "whose queue"),
+    ],
+)  # fmt: skip
+def test_a_moment_that_cannot_be_is_refused(tmp_path: Path, more: list[str], says: str) -> None:
+    refused = CliRunner().invoke(app, ["queue", *_trace(tmp_path), *more])
+    assert refused.exit_code != 0
+    assert says in str(refused.exception)
+
+
+def test_a_job_that_is_not_there_is_told_of() -> None:
+    refused = CliRunner().invoke(app, ["why", "nobody", "--cluster", str(EXAMPLE)])
+    assert "no job nobody waits or runs here; 6 others do" in str(refused.exception)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "says"),
+    [
+        ("nodes: []\n", 1, "no nodes are given"),
+        ("nodes:\n- {name: a, gpus: 0}\n", 2, "gpus is 0; expected a whole number of 1 or more"),
+        ("nodes:\n- {name: a, gpus: many}\n", 2, "gpus is 'many'; expected a number"),
+        ("nodes:\n- {name: a, gpu: 8}\n", 2, "unknown key 'gpu'; did you mean 'gpus'?"),
+        ("nodes:\n- {name: a, gpus: 8}\n- {name: a, gpus: 8}\n", 1, "two nodes are called 'a'"),
+        ("nodes:\n- {name: a, gpus: 8, health: poorly}\n", 2, "health is 'poorly'; expected good or suspect or draining or out"),
+        ("nodes: &n [{name: a, gpus: 8}]\njobs: *n\n", 2, "an alias"),
+        ("nodes:\n- {name: a, gpus: 8\n", 3, "not YAML"),
+        ("NODES\naccounts:\n- {name: x, in: y}\n- {name: y, in: x}\n", 2, "account x is its own ancestor: x -> y -> x"),
+        ("NODES\naccounts:\n- {name: x, in: nobody}\n", 2, "nobody, which is not declared"),
+        ("NODES\naccounts:\n- {name: x, weight: 0}\n", 3, "weight 0; expected a number above 0"),
+        ("NODES\naccounts:\n- {name: x, weight: -1}\n", 3, "weight -1; expected a number above 0"),
+        ("NODES\naccounts:\n- {name: x, quota_gpus: 99}\n", 2, "add up to 99 GPUs and the cluster has 8"),
+        ("NODES\njobs:\n- {id: j, user: u, gpus: 9}\n", 3, "asks for 9 GPUs and the cluster has 8"),
+        ("NODES\naccounts:\n- {name: x, limit_gpus: 2}\njobs:\n- {id: j, user: x/u, gpus: 4}\n", 5, "x is limited to 2"),
+        ("NODES\njobs:\n- {user: u, gpus: 1}\n", 3, "id is missing; expected a name"),
+        ("NODES\njobs:\n- {id: j, user: u, gpus: 1, priority: urgent}\n", 3, "priority 'urgent'; expected one of low"),
+        ("NODES\njobs:\n- {id: j, user: u, gpus: 1}\n- {id: j, user: u, gpus: 1}\n", 4, "is here already"),
+        ("NODES\njobs:\n- {id: j, user: u, gpus: 2, running_on: {b: 2}}\n", 3, "node 'b', which is not declared"),
+        ("NODES\njobs:\n- {id: j, user: u, gpus: 2, running_on: {a: 1}}\n", 3, "adds up to 1 GPUs and gpus is 2"),
+        ("NODES\njobs:\n- {id: i, user: u, gpus: 8, running_on: {a: 8}}\n- {id: j, user: u, gpus: 2, running_on: {a: 2}}\n", 4, "which has 0 free then"),
+        ("NODES\njobs:\n- {id: j, user: u, gpus: 1, submitted_s: 9, running_on: {a: 1}, running_since_s: 3}\n", 3, "a clock cannot go back"),
+        ("NODES\nnow_s: 5\njobs:\n- {id: j, user: u, gpus: 1, submitted_s: 9}\n", 2, "clocks do not go back"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused_with_line_field_and_what_was_expected(tmp_path: Path, text: str, line: int, says: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(text.replace("NODES", "nodes: [{name: a, gpus: 8}]"))
+    refused = CliRunner().invoke(app, ["queue", "--cluster", str(path)])
+    assert refused.exit_code != 0
+    assert f"cluster.yaml:{line}: " in str(refused.exception)
+    assert says in str(refused.exception)
+
+
+def test_a_file_that_is_not_there_is_told_of(tmp_path: Path) -> None:
+    refused = CliRunner().invoke(app, ["shares", "--cluster", str(tmp_path / "none.yaml")])
+    assert "cannot be read" in str(refused.exception)

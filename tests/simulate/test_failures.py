@@ -1,0 +1,71 @@
+"""Failure processes: what they are by their own definition, and recordings that are refused when they are none."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import statistics
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from holdfast.cli import app
+from holdfast.errors import UserError
+from holdfast.simulate.failures import Percentiles, bursts, poisson, read_failures, recorded, weibull
+from holdfast.simulate.world import run
+
+NODES = [f"n{number}" for number in range(50)]
+
+
+@pytest.mark.parametrize("shape", [0.6, 1.0, 3.0])
+def test_machines_fail_as_often_as_their_mtbf_says_whatever_the_shape(shape: float) -> None:
+    """A renewal process comes to its rate in the long run; 5 % is several standard errors here."""
+    failures = weibull(random.Random(1), NODES, 100.0, 100_000.0, shape=shape)
+    assert len(failures) == pytest.approx(50 * 1000, rel=0.05)
+    assert failures == sorted(failures)
+
+
+def test_poisson_is_as_irregular_as_it_should_be() -> None:
+    failures = poisson(random.Random(2), ["n0"], 10.0, 100_000.0)
+    gaps = [after[0] - before[0] for before, after in itertools.pairwise(failures)]
+    assert statistics.stdev(gaps) == pytest.approx(statistics.fmean(gaps), rel=0.1)
+
+
+def test_a_burst_takes_one_rack_within_seconds() -> None:
+    racks = {"r0": NODES[:4], "r1": NODES[4:8]}
+    failures = bursts(random.Random(3), racks, 1000.0, 20_000.0, within_s=5.0)
+    assert len(failures) > 20
+    for at, node in failures:
+        together = {name for when, name in failures if abs(when - at) <= 5.0}
+        assert any(together <= set(rack) for rack in racks.values()) or len(together) > 4, node
+
+
+def test_repair_times_keep_to_their_percentiles() -> None:
+    repair = Percentiles(points=((0.0, 1.0), (0.5, 10.0), (0.9, 100.0), (1.0, 1000.0)))
+    drawn = sorted(repair.draw(random.Random(seed)) for seed in range(2000))
+    assert drawn[1000] == pytest.approx(10.0, rel=0.2)
+    assert drawn[1800] == pytest.approx(100.0, rel=0.3)
+    assert drawn[0] >= 1.0
+    assert drawn[-1] <= 1000.0
+
+
+def test_a_recording_is_squeezed_to_the_time_that_is_played_and_dealt_to_the_nodes_there_are() -> None:
+    assert recorded([(100.0, "b"), (300.0, "a"), (200.0, "c")], ["n0", "n1"], 50.0) == [(0.0, "n0"), (25.0, "n1"), (50.0, "n0")]
+    assert recorded([(7.0, "b")], ["n0"], 50.0) == [(0.0, "n0")]
+
+
+def test_a_recording_is_played_and_a_broken_one_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "failures.csv"
+    path.write_text("at_s,node\n" + "".join(f"{hour * 3600},rack{hour % 3}-{hour % 5}\n" for hour in range(12)))
+    report = run(1, failures=read_failures(path), scale=0.2)
+    assert sum("is lost" in what for what in report.faults) >= 3
+    said = CliRunner().invoke(app, ["simulate", "--seeds", "1", "--failures", str(path)])
+    assert said.exit_code == 0, said.output
+    refused = {"a,b\n1,2\n": "expected at_s and node", "at_s,node\nsoon,n1\n": "line 2", "at_s,node\nnan,n1\n": "line 2", "at_s,node\n": "no failure"}
+    for content, says in refused.items():
+        path.write_text(content)
+        with pytest.raises(UserError, match=says):
+            read_failures(path)
+    with pytest.raises(UserError, match="cannot be read"):
+        read_failures(tmp_path / "none.csv")
