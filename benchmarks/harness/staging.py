@@ -34,7 +34,7 @@ class Ground:
     scratch: Path
     disk: Path  # Where checkpoints go.
     device: str  # That disk's, as "major:minor".
-    name: str  # Of the control groups.
+    groups: Groups
     orders: int = 0
     running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
@@ -65,14 +65,10 @@ class Ground:
         used = cpu_s(pid)
         time.sleep(5.0)
         usual = (cpu_s(pid) - used) / 5.0
-        group = self._group("cpu") / "held_back"
-        group.mkdir(exist_ok=True)
-        (group / "cpu.cfs_period_us").write_text("100000")
-        (group / "cpu.cfs_quota_us").write_text(str(max(1000, int(share * usual * 100000))))
-        (group / "cgroup.procs").write_text(str(pid))
+        self.groups.hold_back(pid, share * usual)
 
     def let_go(self, rank: int) -> None:
-        (self._group("cpu") / "cgroup.procs").write_text(str(self.pid(rank)))
+        self.groups.let_go(self.pid(rank))
 
     # Disks.
 
@@ -89,7 +85,7 @@ class Ground:
 
     def writes_a_second(self, count: int) -> None:
         """So many of the job's writes reach the disk each second; 0: as many as it can."""
-        (self._group("blkio") / "blkio.throttle.write_iops_device").write_text(f"{self.device} {count}")
+        self.groups.writes_a_second(self.device, count)
 
     # Networks.
 
@@ -133,9 +129,6 @@ class Ground:
         agent = self.job.agents()[self.node(rank)]
         set_shift(self.scratch / "clock", os.stat(f"/proc/{agent.pid}/ns/net").st_ino, seconds)
 
-    def _group(self, controller: str) -> Path:
-        return _GROUPS / controller / self.name
-
 
 def cpu_s(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
@@ -154,7 +147,7 @@ def staged(scratch: Path) -> Iterator[Ground]:
         job_name, name = "faults", f"holdfast-faults-{os.getpid()}"
         disk = scratch / "state" / "jobs" / job_name / "checkpoints"
         device = stack.enter_context(disk_at(disk, scratch / "disk.img"))
-        stack.enter_context(control_groups(name))
+        groups = stack.enter_context(control_groups(name))
         rules = scratch / "rules.yaml"
         rules.write_text("rules:\n" + "".join(f"  - {{name: {rule}, disabled: true}}\n" for rule in OURS))
         job = stack.enter_context(
@@ -163,7 +156,9 @@ def staged(scratch: Path) -> Iterator[Ground]:
                 env={"OMP_NUM_THREADS": "1", **preloaded_clock(scratch)},
             )
         )  # fmt: skip
-        ground = Ground(job=job, scratch=scratch, disk=disk, device=device, name=name)
+        if groups.version == 2:
+            groups.enter("stage")  # Long before an agent makes groups where the job is.
+        ground = Ground(job=job, scratch=scratch, disk=disk, device=device, groups=groups)
         stack.callback(ground.end_delay)
         yield ground
 
@@ -184,25 +179,96 @@ def disk_at(place: Path, image: Path) -> Iterator[str]:
         subprocess.run(["losetup", "-d", made], check=False, timeout=20)
 
 
-@contextmanager
-def control_groups(name: str) -> Iterator[None]:
-    """This process, and so all that it starts, in groups of its own."""
-    groups = [_GROUPS / controller / name for controller in ("memory", "cpu", "blkio")]
-    for group in groups:
-        group.mkdir()
-        if group.parent.name == "memory":
-            (group / "memory.limit_in_bytes").write_text(str(MEMORY_BYTES))
-        (group / "cgroup.procs").write_text(str(os.getpid()))
-    try:
-        yield
-    finally:
-        for group in groups:
-            (group.parent / "cgroup.procs").write_text(str(os.getpid()))
-            for inner in [*group.glob("*/"), group]:
+class Groups:
+    """Control groups of the stage: one for the job and what troubles it, with its memory, in either version.
+
+    Under version 2 a group holds processes or groups. So the job is started in `job`, where Holdfast makes those of its workers, and we stay in `stage`.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.version = 2 if (_GROUPS / "cgroup.controllers").exists() else 1
+        self._places = [_GROUPS / name] if self.version == 2 else [_GROUPS / controller / name for controller in ("memory", "cpu", "blkio")]
+        self._came_from = Path(f"/proc/{os.getpid()}/cgroup").read_text()
+        self._was: dict[int, Path] = {}
+
+    def make(self) -> None:
+        if self.version == 2:
+            (_GROUPS / "cgroup.subtree_control").write_text("+memory +cpu +io +pids")
+        for place in self._places:
+            place.mkdir()
+        if self.version == 1:
+            (self._of("memory") / "memory.limit_in_bytes").write_text(str(MEMORY_BYTES))
+            self.enter("")
+            return
+        (self._of("memory") / "memory.max").write_text(str(MEMORY_BYTES))
+        (self._of("memory") / "cgroup.subtree_control").write_text("+memory +cpu +io +pids")
+        for inner in ("job", "stage"):
+            (self._of("memory") / inner).mkdir()
+        self.enter("job")
+
+    def enter(self, inner: str) -> None:
+        for place in self._places:
+            (place / inner / "cgroup.procs").write_text(str(os.getpid()))
+
+    def hold_back(self, pid: int, cores: float) -> None:
+        group = self._of("cpu") / "held_back"
+        group.mkdir(exist_ok=True)
+        self._was[pid] = self._group_of(pid)
+        quota_us = max(1000, int(cores * 100_000))
+        if self.version == 2:
+            (group / "cpu.max").write_text(f"{quota_us} 100000")
+        else:
+            (group / "cpu.cfs_period_us").write_text("100000")
+            (group / "cpu.cfs_quota_us").write_text(str(quota_us))
+        (group / "cgroup.procs").write_text(str(pid))
+
+    def let_go(self, pid: int) -> None:
+        if pid in self._was:  # Else it is another process by now, which is where it belongs.
+            (self._was.pop(pid) / "cgroup.procs").write_text(str(pid))
+
+    def writes_a_second(self, device: str, count: int) -> None:
+        if self.version == 2:
+            (self._of("io") / "io.max").write_text(f"{device} wiops={count or 'max'}")
+        else:
+            (self._of("blkio") / "blkio.throttle.write_iops_device").write_text(f"{device} {count}")
+
+    def remove(self) -> None:
+        """We go back to where we came from, and nothing stays."""
+        for line in self._came_from.splitlines():
+            _, controllers, path = line.split(":", 2)
+            top = next((_GROUPS / name for name in controllers.split(",") if name and (_GROUPS / name / "cgroup.procs").exists()), _GROUPS)
+            if self.version == 1 and top == _GROUPS:
+                continue
+            (top / path.lstrip("/") / "cgroup.procs").write_text(str(os.getpid()))
+        for place in self._places:
+            for inner in [*sorted(place.rglob("*/"), reverse=True), place]:
                 try:
                     inner.rmdir()
                 except OSError as error:
                     say(f"{inner} stays: {error}")
+
+    def _of(self, controller: str) -> Path:
+        return self._places[0] if self.version == 2 else next(place for place in self._places if place.parent.name == controller)
+
+    def _group_of(self, pid: int) -> Path:
+        for line in Path(f"/proc/{pid}/cgroup").read_text().splitlines():
+            _, controllers, path = line.split(":", 2)
+            if self.version == 2 and not controllers:
+                return _GROUPS / path.lstrip("/")
+            if "cpu" in controllers.split(","):
+                return _GROUPS / "cpu" / path.lstrip("/")
+        raise RuntimeError(f"process {pid} is in no control group for its cores")
+
+
+@contextmanager
+def control_groups(name: str) -> Iterator[Groups]:
+    """This process, and so all that it starts, in groups of its own."""
+    groups = Groups(name)
+    groups.make()
+    try:
+        yield groups
+    finally:
+        groups.remove()
 
 
 def preloaded_clock(scratch: Path) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -101,4 +102,5 @@ def test_gpus_are_dealt_to_the_nodes_in_order_and_temporary_files_are_a_nodes_ow
     private = LocalCluster(JobDirectory(tmp_path / "job"), replace(spec, private=True, gpus=()), interpreter="python3")
     nodes = [private._node_spec(number, node) for number, node in enumerate(private.node_names())]
     assert len({node.temporary for node in nodes}) == 2
-    assert all(len(node.temporary) < 60 and node.gpus == () for node in nodes), "there must be room for the path of a socket"
+    assert all(node.gpus == () for node in nodes)
+    assert all(len(node.temporary) < len(tempfile.gettempdir()) + 50 for node in nodes), "there must be room for the path of a socket"
