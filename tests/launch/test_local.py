@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import tempfile
 import stat
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
