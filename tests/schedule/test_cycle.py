@@ -294,3 +294,27 @@ def test_whatever_happens_every_invariant_holds_and_everybody_starts_in_the_end(
             auditor.ended(id)
         decide_checked(cluster, auditor, now)
     assert not cluster.jobs
+
+
+def test_who_is_about_to_save_is_not_evicted_before_he_has() -> None:
+    cluster = cluster_of(1, 1)
+    auditor, loose_at = Auditor(cluster), Policy().trial_s
+    ask(cluster, "old", 1, 0.0)
+    decide_checked(cluster, auditor, 0.0)
+    ask(cluster, "new", 1, loose_at + 1500.0)  # The old one has been tried, and 25 minutes of its half an hour from save to save are over.
+    assert not decide_checked(cluster, auditor, loose_at + 1500.0).evictions
+    assert cluster.next_at() <= loose_at + 1800.0, "it is looked at again although nothing else happens"
+    now = cluster.next_at()
+    while not (decisions := decide_checked(cluster, auditor, now)).evictions:
+        now = cluster.next_at()
+    assert loose_at + 1800.0 <= now <= loose_at + 2100.0
+    assert [one.job for one in decisions.evictions] == ["old"]
+
+
+def test_who_never_saves_is_not_waited_for() -> None:
+    cluster = cluster_of(1, 1)
+    auditor, loose_at = Auditor(cluster), Policy().trial_s
+    ask(cluster, "old", 1, 0.0, checkpoint_every_s=None)
+    decide_checked(cluster, auditor, 0.0)
+    ask(cluster, "new", 1, loose_at + 1500.0)
+    assert [one.job for one in decide_checked(cluster, auditor, loose_at + 1500.0).evictions] == ["old"]

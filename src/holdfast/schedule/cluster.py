@@ -26,6 +26,7 @@ from holdfast.schedule.policy import DAY_S, Policy, PriorityClass
 from holdfast.schedule.tree import Account, Tree
 from holdfast.schedule.usage import Usage
 
+_AGAIN_S = 300.0  # Until somebody who is about to save is looked at again.
 _WAITED, _LOOSE, _TRIED, _BACK, _APART = range(5)  # What a timer is for.
 
 
@@ -68,6 +69,7 @@ class Cluster:
         self._overdue: list[int] = []  # and those that have waited their patience out.
         self._kids: list[list[int]] = []  # By account: children with jobs, and with overdue jobs.
         self._class_gpus: dict[tuple[str, int], int] = {}
+        self._again_at = math.inf
         self._timers: list[tuple[float, int, int, int, Job]] = []
         self._numbers = 0
         self._users: set[int] = set()  # Accounts that have had jobs.
@@ -190,11 +192,17 @@ class Cluster:
 
     def next_at(self) -> float:
         """When something changes by itself; infinity when nothing will."""
-        return min(self._timer_at(), self.care.next_at())
+        return min(self._timer_at(), self.care.next_at(), self._again_at)
+
+    def look_again(self, now: float) -> None:
+        """Somebody could start if others had just saved: some will have soon."""
+        self._again_at = now + _AGAIN_S
 
     def tick(self, now: float) -> None:
         """Time has passed: who is due, who has been tried, who may be evicted, who comes back, which nodes are trusted again."""
         now = self.at(now)
+        if now >= self._again_at:
+            self._again_at = math.inf
         for node in self.care.due(now):
             if now >= self.care.draining.get(node, math.inf):
                 self._wound(node, [job for job in (*self.fleet.on[node], *self.fleet.extras_on[node]) if job.request.preemptible])
@@ -367,6 +375,11 @@ class Cluster:
     def eviction_cost(self, job: Job) -> float:
         policy = self.policy
         return (job.unsaved_s(self.now) + policy.restart_s + policy.evicted_before_s * len(job.evicted_at)) * job.gpus
+
+    def has_saved(self, job: Job) -> bool:
+        """Whether little would be lost if it went now. One that never saves is never worth waiting for."""
+        every_s = job.request.checkpoint_every_s
+        return every_s is None or job.unsaved_s(self.now) <= self.policy.saved_share * every_s
 
     def has_run_enough(self, job: Job) -> bool:
         return self.now >= job.since + self.policy.minimum_run_s and self._evictions_left(job) > 0

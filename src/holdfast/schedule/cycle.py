@@ -180,10 +180,12 @@ class _Cycle:
         smaller_than = min(job.gpus, fleet.gpus_max)
 
         def may(victim: Job) -> bool:
-            return victim.loose or (victim.firm and victim.gpus < smaller_than and victim.request.preemptible and cluster.has_run_enough(victim))
+            fits = victim.loose or (victim.firm and victim.gpus < smaller_than and victim.request.preemptible and cluster.has_run_enough(victim))
+            return fits and cluster.has_saved(victim)
 
         moves = find_moves(fleet, job.gpus, may, cluster.eviction_cost, loose_only=False, held_for=job, among=part_for(fleet, job))
         if moves is None:
+            cluster.look_again(self.now)
             return False
         moved, used = sum(victim.gpus for victim in moves.victims if victim.firm), {node for node, _ in moves.placement}
         if moved:
@@ -263,10 +265,16 @@ class _Cycle:
             self._start(job, place, why, firm=job.lane in _FIRM)
             return True
 
+        beyond_loose, unsaved = anybody or from_borrowers or self._outranks(job), False
+
         def may(victim: Job) -> bool:
+            nonlocal unsaved
             if anybody:
                 return not victim.priority.crosses
             if victim.loose:
+                if not beyond_loose and not cluster.has_saved(victim):
+                    unsaved = True
+                    return False
                 return not cluster.tree.quota_accounts or not cluster.spares(victim, job)
             if not cluster.has_run_enough(victim) or not victim.request.preemptible or victim.priority.crosses:
                 return False
@@ -274,7 +282,6 @@ class _Cycle:
                 return not cluster.spares(victim, job) and not cluster.below_quota_now(victim)
             return victim.priority.rank < job.priority.rank and victim.line[1] == job.line[1]
 
-        beyond_loose = anybody or from_borrowers or self._outranks(job)
         reserved = job in cluster.reservations
         if not (beyond_loose or fleet.could_fit(job.gpus) or (reserved and fleet.could_fit_with(job.gpus, cluster.reservations[job].nodes))):
             return False
@@ -282,6 +289,8 @@ class _Cycle:
         own = job if reserved else None
         moves = find_moves(fleet, job.gpus, may, cluster.eviction_cost, loose_only=not beyond_loose, held_for=own, anywhere=anybody, spoiled=spoiled)
         if moves is None:
+            if unsaved:
+                cluster.look_again(self.now)
             return False
         self._commit(job, moves, why)
         return True

@@ -37,10 +37,11 @@ class Policy:
     trial_share: float = 0.1  # Of the cluster, when somebody becomes due; less the longer the longest wait is, so that nobody is passed for long.
     trial_share_least: float = 0.03  # In a queue without end, where the longest wait is of weeks.
     patience_s: float = 24 * HOUR_S  # After waiting so long in all, a job is due.
-    whole_ahead: float = 1.3  # Among those that are due, a gang of whole nodes counts as so many times older, and by its patience at most.
+    whole_ahead: float = 1.22  # Among those that are due, a gang of whole nodes counts as so many times older, and by its patience at most.
     minimum_run_s: float = HOUR_S / 2
     evictions_a_day: int = 4
     restart_s: float = 300.0
+    saved_share: float = 2 / 3  # Of the time between two saves: who is past it is not evicted for ordinary work, since his next save is worth waiting for.
     evicted_before_s: float = 600.0  # Added to the cost of a victim for each time it was evicted.
     reserved_share: float = 0.02  # Of the nodes, at most, for those that are due and do not fit.
     spoiled_s: float = 900.0  # What it costs to put a firm job on a GPU that would else be part of a whole node.
