@@ -14,7 +14,7 @@ from holdfast.schedule.cluster import Cluster
 from holdfast.schedule.cycle import decide
 from holdfast.schedule.explain import why
 from holdfast.schedule.health import Care
-from holdfast.schedule.job import Lane
+from holdfast.schedule.job import Job, Lane
 from holdfast.schedule.place import Health
 from holdfast.schedule.policy import DAY_S, HOUR_S, Policy
 from holdfast.schedule.tree import Account
@@ -107,13 +107,18 @@ def test_a_failed_node_of_a_gang_is_replaced_by_one_of_its_own_domain_and_it_kee
     assert [node for node, _ in job.placement] == [0, 2, 3], "node 3 is free again, and stands beside node 2"
 
 
-def test_without_a_free_node_an_elastic_gang_shrinks_and_keeps_its_minimum() -> None:
+def _grown() -> tuple[Cluster, Auditor, Job]:
+    """An elastic gang of 6 that has grown to all 12 GPUs of three nodes."""
     cluster = cluster_of(3, 4)
     auditor = Auditor(cluster)
     ask(cluster, "elastic", 6, 0.0, gpus_max=12)
     decide_checked(cluster, auditor, 0.0)
     decide_checked(cluster, auditor, HOUR_S)
-    job = cluster.jobs["elastic"]
+    return cluster, auditor, cluster.jobs["elastic"]
+
+
+def test_without_a_free_node_an_elastic_gang_shrinks_and_keeps_its_minimum() -> None:
+    cluster, auditor, job = _grown()
     assert job.gpus_now == 12
     cluster.node_failed(job.placement[0][0], 2 * HOUR_S)
     (mended,) = decide_checked(cluster, auditor, 2 * HOUR_S).mends
@@ -122,12 +127,7 @@ def test_without_a_free_node_an_elastic_gang_shrinks_and_keeps_its_minimum() -> 
 
 
 def test_extras_on_a_node_that_is_about_to_leave_do_not_become_its_minimum() -> None:
-    cluster = cluster_of(3, 4)
-    auditor = Auditor(cluster)
-    ask(cluster, "elastic", 6, 0.0, gpus_max=12)
-    decide_checked(cluster, auditor, 0.0)
-    decide_checked(cluster, auditor, HOUR_S)
-    job = cluster.jobs["elastic"]
+    cluster, auditor, job = _grown()
     for node in {node for node, _ in job.extras}:
         cluster.drain(node, 2 * HOUR_S)
     cluster.node_failed(job.placement[0][0], 2 * HOUR_S)

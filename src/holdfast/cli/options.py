@@ -6,6 +6,8 @@ import math
 import os
 import re
 import resource
+import string
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,14 +148,18 @@ def target_of(text: str) -> Target:
 def _time(option: str, text: str) -> float | None:
     if not text:
         return None
-    number, unit = text.rstrip("abcdefghijklmnopqrstuvwxyz"), text.lstrip("+-.0123456789")
     try:
-        seconds = float(number) * _SECONDS[unit]
+        seconds = _in_units(text, _SECONDS)
     except (ValueError, KeyError):
         raise UserError(f"{option} is a time such as 90s, 30m, 12h or 2d, not {text!r}") from None
     if not 0.0 < seconds < math.inf:
         raise UserError(f"{option} {text}: a time must be above 0")
     return seconds
+
+
+def _in_units(text: str, units: Mapping[str, float]) -> float:
+    """A number with its unit behind it; raises ValueError or KeyError for anything else."""
+    return float(text.rstrip(string.ascii_letters)) * units[text.lstrip("+-.0123456789")]
 
 
 def resources_of(
@@ -178,9 +184,8 @@ def resources_of(
 def _size(option: str, text: str) -> int | None:
     if not text:
         return None
-    number, unit = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"), text.lstrip("+-.0123456789")
     try:
-        size_bytes = float(number) * _BYTES[unit]
+        size_bytes = _in_units(text, _BYTES)
     except (ValueError, KeyError):
         raise UserError(f"{option} is a size such as 512MB, 8GB or 7.5GiB, not {text!r}") from None
     if size_bytes < MEMORY_BYTES_MIN:

@@ -130,7 +130,7 @@ class Side:
                     staged[number] = in_order(tensor).clone()
                     size += tensor.nbytes
         except cuda.OutOfMemoryError:
-            self._wanted_bytes = 0  # It is free, but not in one piece.
+            self._wanted_bytes = self._held_bytes = 0  # It is free, but not in one piece; or the training took back what was held for us.
         self._held_bytes = max(self._held_bytes, size)
         return staged
 
@@ -151,7 +151,7 @@ class Side:
 
     def _seal(self, copy: _Copy, state: Named, seal: Callable[[], None]) -> None:
         copy.done.synchronize()
-        self._wanted_bytes = max(self._wanted_bytes, int(self._wanted_bytes + _MARGIN * copy.late_bytes))
+        self._wanted_bytes += int(_MARGIN * max(0.0, copy.late_bytes))
         changed = copy.judge()
         if changed == NONE:
             seal()
