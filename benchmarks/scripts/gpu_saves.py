@@ -191,9 +191,8 @@ def _durable(training: Training, ours: Ours) -> list[float]:
 def timed_restore(block_steps: int) -> tuple[Training, dict[str, float]]:
     """A training whose guard restores; what each part of that took."""
     from holdfast.checkpoint import read
-    from holdfast.trainer import snapshots
+    from holdfast.trainer import beginning, snapshots
 
-    guarding = sys.modules["holdfast.trainer.guard"]  # The package gives its function that name.
     took: dict[str, float] = {}
 
     def timing(owner: Any, name: str, label: str) -> None:
@@ -213,8 +212,8 @@ def timed_restore(block_steps: int) -> tuple[Training, dict[str, float]]:
     timing(snapshots.Snapshots, "pin", "registered")
     timing(read, "_recall_section", "copied")
     timing(read, "_wait_for_gpu", "copied")
-    timing(guarding, "recall", "memory")
-    timing(guarding, "restore", "disk")
+    timing(beginning, "recall", "memory")
+    timing(beginning, "restore", "disk")
     return Training(block_steps), took
 
 

@@ -14,7 +14,7 @@ from holdfast.checkpoint.layout import MANIFEST, parse_directory_name
 from holdfast.control.journal import Journal
 from holdfast.domain.effect import StartGang
 from holdfast.domain.event import IntervalChosen
-from holdfast.trainer.guard import SAVE_EVERY
+from holdfast.trainer.beginning import SAVE_EVERY
 
 STEP_S = 0.02
 

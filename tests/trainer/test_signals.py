@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 
 import pytest
+import torch
 from trainer.gang import Gang, run_gang
 from trainer.loops import measured
 
@@ -27,11 +29,13 @@ from holdfast.domain.gauges import (
     SLOTS,
     STEP,
     STEPS,
+    TABLE_BYTES,
     UPDATE_NORM,
     GaugeTable,
     read_gauges,
 )
 from holdfast.errors import UserError
+from holdfast.trainer.split import Split
 
 
 def said(gang: Gang, rank: int) -> dict[str, float]:
@@ -54,6 +58,37 @@ def test_collectives_that_are_called_by_name_are_timed_and_counted(tmp_path: Pat
     gang = run_gang(tmp_path, measured, ranks=2, slow_rank=1, slow_s=0.02, by_name=True)
     assert said(gang, 0)[COMMUNICATION] > said(gang, 1)[COMMUNICATION] + 0.3 * 39 * 0.02
     assert said(gang, 0)[COMMUNICATED] >= 40 * 4 * (32 * 32 + 32)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+def test_on_a_gpu_the_steps_that_are_measured_stand_for_those_that_are_not() -> None:
+    model = torch.nn.Sequential(*(torch.nn.Linear(2048, 2048) for _ in range(4))).cuda()
+    optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+    split = Split(GaugeTable(memoryview(bytearray(TABLE_BYTES))))
+    split.install({"model": model, "optimizer": optimizer})
+    x, ours_s = torch.randn(512, 2048, device="cuda"), 0.0
+    for step in range(1, 241):
+        optimizer.zero_grad()
+        model(x).pow(2).mean().backward()
+        torch.cuda.synchronize()
+        began = time.perf_counter()
+        optimizer.step()
+        torch.cuda.synchronize()
+        if step > 40:  # The first ones make what is used again.
+            ours_s += time.perf_counter() - began
+        if split.hooked:
+            split.unhook()
+        if step == 40:
+            split.write(step, data_s=0.0, save_s=0.0)
+            before_s = split.totals()["optimizer"]
+        if step % 5 == 0:
+            split.write(step, data_s=0.0, save_s=0.0)
+            split.hook()
+            assert len(optimizer._optimizer_step_pre_hooks) == 1
+        else:
+            assert not optimizer._optimizer_step_pre_hooks, "a step that is not measured has no hook at all"
+    split.write(240, data_s=0.0, save_s=0.0)
+    assert 0.5 < (split.totals()["optimizer"] - before_s) / ours_s < 1.5
 
 
 def test_evaluation_is_no_part_of_a_step(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from math import isfinite
 from typing import Final
 
 from holdfast.domain import gauges
-from holdfast.domain.gauges import DIGEST_VALUES, Gauge
-from holdfast.domain.metric import USER_NAME, USER_PREFIX
+from holdfast.domain.gauges import DIGEST_VALUES, USER_NAME, Gauge
+from holdfast.domain.metric import USER_PREFIX
 from holdfast.domain.signal import Signal
 from holdfast.wire.messages import Reading
 

@@ -6,6 +6,7 @@ with one store of eight aligned bytes. So no reader sees half of anything, and a
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import Final, NamedTuple
 
@@ -16,6 +17,7 @@ _VALUE: Final = struct.Struct("d")  # Native, which is one store; the standard s
 _SLOT_BYTES: Final = _NAMES.size + _VALUE.size
 TABLE_BYTES: Final = _COUNT.size + SLOTS * _SLOT_BYTES
 NAME_MAX: Final = 48
+USER_NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,47}")  # What a script may call a number of its own.
 UNIT_MAX: Final = 16
 
 # What the trainer itself says: seconds and counts since the process began, of which the agent takes differences. A script cannot report a name that begins

@@ -6,13 +6,11 @@ What a script reports under a name of its own becomes `user_<name>`.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from enum import StrEnum
 
 PREFIX = "holdfast_"
 USER_PREFIX = "user_"
-USER_NAME = re.compile(r"[a-z][a-z0-9_]{0,47}")
 
 
 class Kind(StrEnum):

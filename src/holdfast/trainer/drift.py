@@ -26,44 +26,30 @@ class Drift:
     def __init__(self, pieces: Mapping[str, Any], numbers: Numbers, world_size: int) -> None:
         self._numbers = numbers
         self.every = _FIRST_EVERY  # Steps from one look to the next.
-        self.step = 0  # That is done.
         self._cost_s = 0.0
         self._before: list[tuple[Any, Any]] = []
         self._parameters = _parameters(pieces)
         self._replicas = _replicas(pieces, world_size)
         self._looked_at = perf_counter()
 
-    def install(self, pieces: Mapping[str, Any]) -> None:
-        torch = sys.modules.get("torch")
-        optimizers = [piece for piece in pieces.values() if torch is not None and isinstance(piece, torch.optim.Optimizer)]
-        if optimizers:  # With several, the first stands for all: a step is a step of each.
-            optimizers[0].register_step_pre_hook(lambda *_: self._before_step())
-            optimizers[0].register_step_post_hook(lambda *_: self._after_step())
-
-    def look(self) -> None:
-        """To be called when `step` is a multiple of `every`."""
+    def look(self, step: int) -> None:
+        """To be called with `step` done, when it or the next is a multiple of `every`: what the last step before a look left is what that step moves."""
         began = perf_counter()
-        if self._replicas:
-            self._numbers.offer(DIGEST, _digest(self._replicas, self.step))
-        if self._parameters:
-            self._numbers.offer(PARAMETER_NORM, _norm(self._parameters))
-        self._space_out(self._cost_s + perf_counter() - began)
-        self._cost_s = 0.0
-
-    def _before_step(self) -> None:
-        if (self.step + 1) % self.every == 0 and not self._before:
-            began = perf_counter()
+        if step % self.every:
             self._before = [(parameter, parameter.detach().clone()) for parameter in _sample(self._parameters)]
             self._cost_s = perf_counter() - began
-
-    def _after_step(self) -> None:
+            return
+        if self._replicas:
+            self._numbers.offer(DIGEST, _digest(self._replicas, step))
+        if self._parameters:
+            self._numbers.offer(PARAMETER_NORM, _norm(self._parameters))
         if self._before:
-            began = perf_counter()
             moved = _norm([now.detach() - before for now, before in self._before])
             share = sum(before.numel() for _, before in self._before) / max(1, sum(parameter.numel() for parameter in self._parameters))
             self._numbers.offer(UPDATE_NORM, moved / share**0.5)
             self._before = []
-            self._cost_s += perf_counter() - began
+        self._space_out(self._cost_s + perf_counter() - began)
+        self._cost_s = 0.0
 
     def _space_out(self, cost_s: float) -> None:
         """Look half as often while it costs too much. The steps of the larger spacing are among those of the smaller one, so ranks stay comparable."""

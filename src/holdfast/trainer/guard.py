@@ -1,48 +1,17 @@
 """guard: the one call that puts a training script under Holdfast's protection.
 
-It names what must survive, restores it from the newest checkpoint (or the one control chose) and returns the `Run` that the loop goes through. Under
-`holdfast run` the directory comes from there, since control must find the checkpoints again; elsewhere from `checkpoints=`, and without one
-nothing is saved.
+It names what must survive, restores it and returns the `Run` that the loop goes through. What that takes is imported when it is called: who imports a training
+script to look at it, and every worker of a data loader, has no use for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from os import PathLike
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.checkpoint.disk import Disk
-from holdfast.checkpoint.errors import CheckpointCorrupt
-from holdfast.checkpoint.found import list_directories, newest_complete
-from holdfast.checkpoint.layout import parse_directory_name
-from holdfast.checkpoint.pieces import check
-from holdfast.checkpoint.read import Restored, recall, restore
-from holdfast.checkpoint.remove import RULES, Retention, sweep_torn
-from holdfast.domain.beat import FOLLOWS, GUARDED
-from holdfast.errors import UserError
-from holdfast.trainer.beats import Beats, open_beats
-from holdfast.trainer.buckets import settle
-from holdfast.trainer.every import open_record
-from holdfast.trainer.flight import listen
-from holdfast.trainer.place import Place, place_here, process_group
-from holdfast.trainer.profiling import Profiling, open_request
-from holdfast.trainer.run import Run
-from holdfast.trainer.saves import SavePlan, Saves
-from holdfast.trainer.say import Say
-from holdfast.trainer.snapshots import Snapshots
-from holdfast.trainer.stop import Stop
-
-SAVE_EVERY = 100  # Steps, as long as nobody has said or measured anything.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Beginning:
-    """What all ranks must agree on before the first step: under which generation they save, and what they restore."""
-
-    generation: int
-    restore: str
+if TYPE_CHECKING:
+    from holdfast.trainer.run import Run
 
 
 def guard(*, save_every: int | None = None, checkpoints: str | PathLike[str] | None = None, keep: int | Mapping[str, Any] = 3, **pieces: Any) -> Run:
@@ -55,186 +24,6 @@ def guard(*, save_every: int | None = None, checkpoints: str | PathLike[str] | N
     Raises UserError for a piece that cannot be saved, CheckpointMismatch when the checkpoint is of another shape, and CheckpointCorrupt when it is
     damaged; under `holdfast run` a damaged one ends the worker with code 76, and an older one is tried.
     """
-    retention = _retention(save_every, keep)
-    check(pieces)
-    place = place_here()
-    say = Say(rank=place.rank, world_size=place.world_size)
-    beats = _open_beats(place, say)
-    directory = _directory(place, checkpoints, say)
-    beginning = _agree_on_beginning(place, directory, say) if directory else None
-    _settle_buckets(place, pieces, say)
-    snapshots = Snapshots(place.snapshots, beginning.generation, place, pieces=pieces, say=say) if beginning and place.snapshots else None
-    restored = _restore(place, directory, beginning, pieces, snapshots, beats, say) if directory and beginning else None
-    stop = Stop(place) if place.plugged else None
-    if stop is not None:
-        stop.install()
-    if place.flight is not None:
-        listen(place.flight)
-    saved_step = restored.step if restored else -1
-    plan = _plan(place, directory, beginning, _every(place, save_every), retention, restored) if directory and beginning else None
-    record = _record(place, say) if plan and (save_every is None or place.save_asked) else None
-    saves = Saves(plan, pieces, say, saved_step=saved_step, snapshots=snapshots, record=record)
-    if plan is not None:
-        beats.save_every = plan.every
-        beats.flags |= FOLLOWS if record is not None else 0
-    return Run(beats=beats, saves=saves, stop=stop, say=say, pieces=pieces, restored=restored, world_size=place.world_size, profiling=_profiling(place, say))
+    from holdfast.trainer.beginning import begin
 
-
-def _every(place: Place, given: int | None) -> int:
-    """What the command line said, or else the script, or else control."""
-    if given is not None and not place.save_asked:
-        return given
-    return SAVE_EVERY if place.save_every is None else place.save_every
-
-
-def _record(place: Place, say: Say) -> memoryview | None:
-    if place.interval is None:
-        return None
-    try:
-        return open_record(place.interval)
-    except (OSError, ValueError) as error:
-        say.line(f"how often to save will not change: {place.interval} cannot be mapped: {error}")
-        return None
-
-
-def _profiling(place: Place, say: Say) -> Profiling | None:
-    if place.profile is None or place.profiles is None:
-        return None
-    try:
-        return Profiling(open_request(place.profile), place, say)
-    except (OSError, ValueError) as error:
-        say.line(f"this rank cannot be profiled: {place.profile} cannot be mapped: {error}")
-        return None
-
-
-def _retention(save_every: int | None, keep: int | Mapping[str, Any]) -> Retention:
-    rules = {"last": keep} if isinstance(keep, int) else dict(keep)
-    unknown = sorted(rules.keys() - RULES)
-    if unknown:
-        raise UserError(f"guard(keep={keep!r}): there is no rule {unknown[0]!r}; the rules are {', '.join(sorted(RULES))}.")
-    try:
-        sound = (save_every is None or save_every >= 0) and rules.get("last", 1) >= 1 and all(rules.get(rule, 0) >= 0 for rule in ("every", "best", "older_s"))
-        sound = sound and isinstance(rules.get("metric", ""), str)
-    except TypeError:
-        sound = False
-    if not sound:
-        raise UserError(
-            f"guard(save_every={save_every}, keep={keep!r}): expected save_every of 0 or more steps or None, at least 1 checkpoint to keep, "
-            "no rule below 0, and the metric as a name."
-        )
-    return Retention(**rules)
-
-
-def _settle_buckets(place: Place, pieces: dict[str, Any], say: Say) -> None:
-    try:
-        why = settle(pieces) if place.world_size > 1 else ""
-    except (AttributeError, RuntimeError, TypeError) as error:  # Another torch may do this otherwise; that costs the last bits and no more.
-        why = f"the sums of gradients may differ in their last bits after a resume: DDP's buckets could not be settled: {error!r}"
-    if why and place.rank == 0:
-        say.line(why)
-
-
-def _open_beats(place: Place, say: Say) -> Beats:
-    try:
-        beats = open_beats(place.beats, generation=place.generation or 0)
-    except (OSError, ValueError) as error:
-        say.line(f"no beats will be sent: {place.beats} cannot be mapped: {error}")
-        beats = Beats(None)
-    beats.flags |= GUARDED
-    beats.enter("start")
-    return beats
-
-
-def _directory(place: Place, given: str | PathLike[str] | None, say: Say) -> Path | None:
-    if place.checkpoints is not None:
-        return place.checkpoints
-    if given is None and place.rank == 0:
-        say.line("no checkpoints will be saved: the script was not started by holdfast run, and guard() was given no checkpoints=.")
-    return Path(given) if given is not None else None
-
-
-def _agree_on_beginning(place: Place, directory: Path, say: Say) -> _Beginning | None:
-    """What control said, or else what rank 0 finds. Ranks that looked for themselves might see different things while another one already saves."""
-    if place.generation is not None and place.restore is not None:
-        return _Beginning(generation=place.generation, restore=place.restore)
-    group = process_group()
-    if place.world_size == 1 or (group is None and place.generation is not None):
-        return _look(place, directory)
-    if group is None:
-        say.line("no checkpoints will be saved or restored: call guard() after torch.distributed.init_process_group, by which the ranks agree on one.")
-        return None
-    found = [_look(place, directory)] if place.rank == 0 else [None]
-    store = group.PrefixStore("holdfast/beginning", group.distributed_c10d._get_default_store())
-    return _share(store, found[0], place.rank)
-
-
-def _look(place: Place, directory: Path) -> _Beginning:
-    newest = newest_complete(directory)
-    names = (parse_directory_name(path.name) for path in list_directories(directory))
-    unused = 1 + max((generation for _, generation in filter(None, names)), default=0)
-    return _Beginning(generation=unused if place.generation is None else place.generation, restore=newest.name if newest else "")
-
-
-def _share(store: Any, found: _Beginning | None, rank: int) -> _Beginning:
-    """Rank 0 tells, the others hear. A process may call guard more than once, so each call has a key of its own."""
-    call = store.add(f"calls/{rank}", 1)
-    if found is not None:
-        store.set(f"{call}", f"{found.generation} {found.restore}")
-        return found
-    generation, _, name = store.get(f"{call}").decode().partition(" ")
-    return _Beginning(generation=int(generation), restore=name)
-
-
-def _restore(
-    place: Place, directory: Path, beginning: _Beginning, pieces: dict[str, Any], snapshots: Snapshots | None, beats: Beats, say: Say
-) -> Restored | None:  # fmt: skip
-    if not beginning.restore:
-        return None
-    if parse_directory_name(beginning.restore) is None:
-        raise UserError(f"HOLDFAST_RESTORE is {beginning.restore!r}: expected the name of a checkpoint's directory, such as step-00000120.g3.")
-    beats.enter("restore")
-    try:
-        restored = _recall(beginning.restore, pieces, snapshots, place, say)
-        if restored is None:
-            restored = restore(directory / beginning.restore, pieces, rank=place.rank, world_size=place.world_size, alone=place.local_world_size == 1)
-    except CheckpointCorrupt as corrupt:
-        if not place.plugged:
-            raise
-        say.line(str(corrupt))
-        raise SystemExit(corrupt.exit_code) from corrupt  # Control knows this code, and goes back to an older checkpoint.
-    if place.rank == 0:
-        _sweep(directory, beginning, restored, say)
-    beats.step = beats.restored_step = beats.saved_step = restored.step
-    beats.enter("start")
-    return restored
-
-
-def _recall(name: str, pieces: dict[str, Any], snapshots: Snapshots | None, place: Place, say: Say) -> Restored | None:
-    """From this node's memory, if it is there."""
-    found = snapshots.find(name) if snapshots is not None else None
-    if snapshots is None or found is None:
-        return None
-    snapshots.pin(found[0])
-    restored = recall(*found, pieces, world_size=place.world_size)
-    if restored is not None and place.rank == 0:
-        say.line(f"step {restored.step} is restored from memory.")
-    return restored
-
-
-def _sweep(directory: Path, beginning: _Beginning, restored: Restored, say: Say) -> None:
-    """What is restored from memory may just be becoming durable, and what is not older than the newest complete one may be needed."""
-    newest = newest_complete(directory)
-    try:
-        if newest is not None:
-            below = restored.step if newest.name == restored.name else min(newest.step, restored.step - 1)
-            sweep_torn(Disk(), directory, generation=beginning.generation, restored_step=below)
-    except OSError as error:
-        say.line(f"torn checkpoints in {directory} could not be removed, and stay where they are: {error}")
-
-
-def _plan(place: Place, directory: Path, beginning: _Beginning, every: int, retention: Retention, restored: Restored | None) -> SavePlan:
-    line = (restored.generation, restored.step) if restored else None
-    return SavePlan(
-        checkpoints=directory, every=every, generation=beginning.generation, rank=place.rank, world_size=place.world_size,
-        retention=replace(retention, restored=line), keep_shared=place.local_rank == 0, job=place.job,
-    )  # fmt: skip
+    return begin(save_every=save_every, checkpoints=checkpoints, keep=keep, pieces=pieces)

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.domain.gauges import UNIT_MAX
-from holdfast.domain.metric import USER_NAME
+from holdfast.domain.gauges import UNIT_MAX, USER_NAME
 from holdfast.errors import UserError
 from holdfast.trainer.numbers import Numbers
 

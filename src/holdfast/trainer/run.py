@@ -156,12 +156,14 @@ class Run:
         try:
             if step == beats.step_started + 1:
                 self._split.restart(step)  # The first step of a process says nothing about the others: it compiles, it meets the other ranks.
-            self._drift.step = step
-            if step % self._drift.every == 0:
-                self._drift.look()
+            if (step + 1) % self._drift.every <= 1:
+                self._drift.look(step)
+            if self._split.hooked:
+                self._split.unhook()
             if now >= self._account_at:
                 self._account()
                 self._account_at = now + _ACCOUNT_EVERY_S
+                self._split.hook()
             beats.step = step
             beats.enter("step")
             if self._stop is not None and self._stop.due(step):
@@ -191,7 +193,6 @@ class Run:
     def _measure(self) -> None:
         try:
             self._split.install(self._pieces)
-            self._drift.install(self._pieces)
         except Exception as error:  # Another torch may do this otherwise.
             self._say.once("measure", f"the parts of a step cannot be measured, and are left out: {error!r}")
 

@@ -7,7 +7,8 @@ Sees        the optimizers and DDP models given to `guard`, and calls of torch.d
 Says        seconds in each part since the process began, in the gauge table; the agent makes them seconds a step. Compute is what is left of a step.
 Is wrong    where communication is neither DDP's nor a collective called by its name in torch.distributed (FSDP, a library's own): it counts as compute.
             Collectives on a GPU that run beside the computation are not waited for, and so cost nothing until the end of the backward pass, which is right.
-Costs       some ten microseconds a step.
+Costs       some ten microseconds a step on a CPU. On a GPU a hundred, since nothing is in the processor's caches after a wait: so of short steps only some are
+            measured there, twenty a second, and stand for those between them.
 """
 
 from __future__ import annotations
@@ -41,24 +42,46 @@ class Split:
         self._since = perf_counter()
         self._paused_s = 0.0
         self._written_step = 0
+        self._hooks: list[_Optimizer | _Backward] = []
+        self._spares = False  # Whether only some of the steps are measured.
+        self.hooked = False  # Whether the one under way is one of them.
+        self._measured_at = self._hooked_at = self._since
 
     def install(self, pieces: Mapping[str, Any]) -> None:
         torch = sys.modules.get("torch")
         if torch is None:
             return
-        for optimizer in (piece for piece in pieces.values() if isinstance(piece, torch.optim.Optimizer)):
-            optimizer.register_step_pre_hook(lambda *_: self._optimizer.begin())
-            optimizer.register_step_post_hook(lambda *_: self._optimizer.end())
+        self._hooks += [_Optimizer(piece, self._optimizer) for piece in pieces.values() if isinstance(piece, torch.optim.Optimizer)]
         parallel = sys.modules.get("torch.nn.parallel")
-        for model in (piece for piece in pieces.values() if parallel is not None and isinstance(piece, parallel.DistributedDataParallel)):
-            _Backward(model, self._communication).install()
+        models = [piece for piece in pieces.values() if parallel is not None and isinstance(piece, parallel.DistributedDataParallel)]
+        self._hooks += [_Backward(model, self._communication) for model in models]
+        self._spares = self.hooked = _cuda() is not None
+        for one in self._hooks:
+            one.hook()
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             self._wrap(distributed)
 
+    def hook(self) -> None:
+        """Measure the step that begins, where not every one is."""
+        if self._spares:
+            self.hooked, self._hooked_at = True, perf_counter()
+            for one in self._hooks:
+                one.hook()
+
+    def unhook(self) -> None:
+        """The step that was measured is done, and stands for those since the last one: by time, so that one that took long does not stand for more."""
+        now = perf_counter()
+        self.hooked = False
+        for one in self._hooks:
+            one.unhook()
+        self._communication.scale = self._optimizer.scale = (now - self._measured_at) / max(now - self._hooked_at, 1e-6)
+        self._measured_at = now
+
     def pause(self, seconds: float) -> None:
         """Evaluation and the like are no part of a step."""
         self._paused_s += seconds
+        self._measured_at += seconds
 
     def write(self, step: int, *, data_s: float, save_s: float) -> None:
         """Put the account where others read it, with `step` done. `data_s` and `save_s` are totals."""
@@ -82,6 +105,7 @@ class Split:
     def restart(self, step: int) -> None:
         """What was done since the last account counts for nothing; `step` is done."""
         self._since, self._paused_s, self._written_step = perf_counter(), 0.0, step
+        self._measured_at = self._hooked_at = self._since
 
     def _wrap(self, distributed: Any) -> None:
         """Time collectives that are called by name. One process may call `guard` more than once; the newest account counts."""
@@ -116,6 +140,7 @@ class _Part:
     def __init__(self, gauges: GaugeTable, name: str) -> None:
         self._gauges, self._name = gauges, name
         self.total_s = 0.0
+        self.scale = 1.0  # What is measured on a GPU stands for so many times as much.
         self._began: float | None = None
         self._open: Any = None
         self._on_the_way: deque[tuple[Any, Any]] = deque()
@@ -149,8 +174,24 @@ class _Part:
         """Take in what the GPU has done."""
         while self._on_the_way and self._on_the_way[0][1].query():
             pair = self._on_the_way.popleft()
-            self.add(pair[0].elapsed_time(pair[1]) / 1000.0)
+            self.add(self.scale * pair[0].elapsed_time(pair[1]) / 1000.0)
             self._free.append(pair)
+
+
+class _Optimizer:
+    """From the beginning of an optimizer's step to its end."""
+
+    def __init__(self, optimizer: Any, part: _Part) -> None:
+        self._optimizer, self._part = optimizer, part
+        self._handles: list[Any] = []
+
+    def hook(self) -> None:
+        begin, end = self._optimizer.register_step_pre_hook, self._optimizer.register_step_post_hook
+        self._handles = [begin(lambda *_: self._part.begin()), end(lambda *_: self._part.end())]
+
+    def unhook(self) -> None:
+        for handle in self._handles:
+            handle.remove()
 
 
 class _Backward:
@@ -166,8 +207,15 @@ class _Backward:
         self._handles: list[Any] = []
         self._last: Any = None
 
-    def install(self) -> None:
-        self._handles = [parameter.register_post_accumulate_grad_hook(self._seen) for parameter in self._parameters]
+    def hook(self) -> None:
+        if self._last is not None:
+            self._handles = [self._last.register_post_accumulate_grad_hook(self._last_gradient)]
+        else:
+            self._handles = [parameter.register_post_accumulate_grad_hook(self._seen) for parameter in self._parameters]
+
+    def unhook(self) -> None:
+        for handle in self._handles:
+            handle.remove()
 
     def _seen(self, parameter: Any) -> None:
         """In the first backward pass: whoever came last is known at its end."""
@@ -176,9 +224,8 @@ class _Backward:
         self._last = parameter
 
     def _learned(self) -> None:
-        for handle in self._handles:
-            handle.remove()
-        self._handles = [self._last.register_post_accumulate_grad_hook(self._last_gradient)]
+        self.unhook()
+        self.hook()
         self._parameters = []
 
     def _last_gradient(self, _: Any) -> None:

@@ -11,7 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
-from holdfast.domain.metric import METRICS, PREFIX, USER_NAME, USER_PREFIX, Metric, user_metric
+from holdfast.domain.gauges import USER_NAME
+from holdfast.domain.metric import METRICS, PREFIX, USER_PREFIX, Metric, user_metric
 from holdfast.wire.exposition import JOB_LABEL, Family, family_of
 
 OWN_MAX: Final = 50

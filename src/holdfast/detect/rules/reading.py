@@ -28,7 +28,8 @@ from holdfast.detect.rules.rule import (
 from holdfast.detect.rules.units import BadNumber, duration_s, quantity, short_duration
 from holdfast.detect.series import FORGET_S, HISTORY_S
 from holdfast.domain.finding import BREAKING, Severity
-from holdfast.domain.metric import METRICS, USER_NAME, USER_PREFIX, Scope
+from holdfast.domain.gauges import USER_NAME
+from holdfast.domain.metric import METRICS, USER_PREFIX, Scope
 
 _CONDITION: Final = ("metric", "where", "function", "window", "divided_by", "minus", "aggregate", "is")
 _RULE: Final = ("name", "all", "any", "for", "keep_firing_for", "severity", "labels", "summary", "why", "route", "doc", "finding", "left_to", "disabled")
