@@ -4,7 +4,9 @@ Each injection is paired with an equal window before it, in which nothing is wro
 was opened within the limit of its kind, and that it is of the right kind. The time runs from the injection, by the injector's clock, to the moment control
 opened the incident, by its journal's: both are this machine's.
 
-Several jobs run at once, in lanes. Needs root, for control groups, network namespaces and mounts; kinds that cannot be staged here are named and left out.
+Several jobs run at once, in lanes, each with faults of one sort: a gang that has learned what is usual keeps what it knows until a fault breaks it. With
+`--earlier`, what an earlier run has injected is counted, and only the rest is done. Needs root, for control groups, network namespaces and mounts; kinds that
+cannot be staged here are named and left out.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ from holdfast.domain.incident import Incident
 
 WARM_S = 85.0  # Of a generation: the detectors that learn what is usual need 75 looks.
 CALM_S = 20.0  # Before a fault, and after its incident was opened: long enough for a second one that tells the same story to show.
+_LONG_S = 150.0
 Deed = Callable[[Ground, int], object]  # At a rank.
 
 
@@ -68,6 +71,10 @@ def everywhere(how: str, **more: float) -> Deed:
     return lambda ground, _: ground.order("all", how, **more)
 
 
+def back(ground: Ground, _: int) -> None:
+    ground.restore()
+
+
 def send(number: signal.Signals) -> Deed:
     return lambda ground, rank: kill(ground.pid(rank), number)
 
@@ -103,58 +110,83 @@ FAULTS = (
     Fault(name="NaN in a rank's data", kinds=("not_finite",), strike=inside("nan_from_data", for_s=1), within_s=20, ruins=True),
     Fault(name="NaN from a faulty rank", kinds=("not_finite",), strike=inside("nan_from_rank", for_s=1), within_s=20, ruins=True),
     Fault(name="parameter flipped on one rank", kinds=("replicas_disagree",), strike=inside("bit_flip"), within_s=60, ruins=True),
-    Fault(name="loss spike", kinds=("loss_jump", "gradient_explosion"), strike=everywhere("loss_spike", for_s=25), culprit="", within_s=40, ruins=True,
+    Fault(name="loss spike", kinds=("loss_jump", "gradient_explosion"), strike=everywhere("loss_spike", for_s=25), heal=back, culprit="", within_s=40,
+          ruins=True, learned=True),
+    Fault(name="learning rate too high", kinds=("loss_jump", "gradient_explosion", "not_finite"), strike=everywhere("rate_too_high", for_s=25),
+          heal=back, culprit="", within_s=40, ruins=True, learned=True),
+    Fault(name="wrong labels midway", kinds=("loss_jump",), strike=everywhere("wrong_labels", for_s=30), heal=back, culprit="", within_s=40, ruins=True,
           learned=True),
-    Fault(name="learning rate too high", kinds=("loss_jump", "gradient_explosion", "not_finite"), strike=everywhere("rate_too_high", for_s=25), culprit="",
-          within_s=40, ruins=True, learned=True),
-    Fault(name="wrong labels midway", kinds=("loss_jump",), strike=everywhere("wrong_labels", for_s=30), culprit="", within_s=40, ruins=True, learned=True),
     Fault(name="log flood", kinds=("log_flood", "rule:LogFlood"), strike=inside("log_flood", for_s=120), within_s=150),
 )  # fmt: skip
 
 
 def main() -> None:
-    texts = {"only": "names of faults, separated by commas", "earlier": "results of an earlier run (its --json FILE), counted in"}
+    texts = {"only": "names of faults, separated by commas", "earlier": "results of earlier runs (their --json FILE), separated by commas"}
     chosen = arguments(
         __doc__ or "", texts=texts, repetitions=(15, 1, "injections of each kind"), lanes=(2, 2, "jobs at once"),
-        minutes=(1440, 12, "after which nothing more is injected"),
+        minutes=(1440, 12, "in which it is to be done; what does not fit is left out"),
     )  # fmt: skip
     report = Report("Faults: found, named, and nothing else")
     missing = {fault.name: fault.needs for fault in FAULTS if fault.needs and shutil.which(fault.needs) is None}
     for name, program in missing.items():
         report.note(f"left out: {name}, which needs {program}")
     wanted = [fault.name for fault in FAULTS if fault.name not in missing and (not chosen.only or fault.name in chosen.only.split(","))]
-    dice = random.Random(chosen.seed)
-    order = [name for _ in range(chosen.repetitions) for name in dice.sample(wanted, len(wanted))]
-    done = [Injection(**one) for one in json.loads(Path(chosen.earlier).read_text())["raw"]["injections"]] if chosen.earlier else []
+    earlier = chosen.earlier.split(",") if chosen.earlier else []
+    done = [Injection(**one) for path in earlier for one in json.loads(Path(path).read_text())["raw"]["injections"]]
+    left = Counter(dict.fromkeys(wanted, chosen.repetitions)) - Counter(one.fault for one in done)
+    orders = share_out(list(left.elements()), chosen.lanes, random.Random(chosen.seed))
     until = time.time() + 60 * chosen.minutes
     with scratch_directory(keep=chosen.keep) as scratch, ProcessPoolExecutor(chosen.lanes, mp_context=get_context("fork")) as lanes:
-        running = [lanes.submit(lane, scratch / f"lane-{n}", order[n :: chosen.lanes], chosen.seed + n, until) for n in range(chosen.lanes)]
+        running = [lanes.submit(lane, scratch / f"lane-{n}", order, chosen.seed + len(done) + n, until) for n, order in enumerate(orders)]
         for one in running:
             done += one.result()
     tell(report, done)
     report.finish(chosen)
 
 
+def by_name(name: str) -> Fault:
+    return next(fault for fault in FAULTS if fault.name == name)
+
+
+def share_out(names: list[str], lanes: int, dice: random.Random) -> list[list[str]]:
+    """Lanes that take about as long, each with faults that are alike in what they need and what they leave."""
+    dice.shuffle(names)
+    faults = sorted(
+        map(by_name, names), key=lambda fault: (fault.learned, fault.ruins, takes_s(fault) < _LONG_S)  # What takes long is begun first, or is not done in time.
+    )
+    each_s = sum(map(takes_s, faults)) / lanes
+    shares: list[list[str]] = [[] for _ in range(lanes)]
+    spent_s = 0.0
+    for fault in faults:
+        shares[min(lanes - 1, int(spent_s / each_s))].append(fault.name)
+        spent_s += takes_s(fault)
+    return shares
+
+
+def takes_s(fault: Fault, *, at_most: bool = False) -> float:
+    """About."""
+    return (WARM_S if fault.learned and fault.ruins else CALM_S) + fault.lasts_s + (1.0 if at_most else 0.4) * fault.within_s
+
+
 def lane(scratch: Path, order: list[str], seed: int, until: float) -> list[Injection]:
     """One job, and the faults injected into it one after the other."""
     scratch.mkdir()
     random.seed(seed)
-    by_name = {fault.name: fault for fault in FAULTS}
     done: list[Injection] = []
     with staged(scratch) as ground:
-        for number, name in enumerate(order, start=1):
-            if time.time() > until:
-                say(f"{scratch.name}: no time for the other {len(order) - number + 1}")
-                break
+        for number, fault in enumerate(map(by_name, order), start=1):
+            if time.time() + takes_s(fault, at_most=True) > until:
+                say(f"{scratch.name}, {number} of {len(order)}: no time for {fault.name}")
+                continue
             try:
-                alarms = calm_down(ground, by_name[name])
+                alarms = calm_down(ground, fault)
             except TookTooLong as error:
                 say(f"{scratch.name}: THE JOB DID NOT COME BACK: {error}")
                 break
-            one = replace(inject(ground, by_name[name]), false_alarms=alarms)
+            one = replace(inject(ground, fault), false_alarms=alarms)
             done.append(one)
             how = f"found after {one.noticed_s:.1f} s{'' if one.named else ', CULPRIT NOT NAMED'}" if one.found and one.noticed_s is not None else "NOT FOUND"
-            say(f"{scratch.name}, {number} of {len(order)}: {name} (rank {one.rank}): {how}; said: {'; '.join(one.said) or 'nothing'}")
+            say(f"{scratch.name}, {number} of {len(order)}: {fault.name} (rank {one.rank}): {how}; said: {'; '.join(one.said) or 'nothing'}")
     return done
 
 

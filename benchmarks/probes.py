@@ -1,8 +1,11 @@
 """Probes: what watching a node costs, and on a machine with a GPU, whether its readings make sense.
 
-Cost: a fresh process runs every probe at its own pace, as an agent does, beside 8 workers with two processes below each. What it uses of one core is measured
-second by second, after the first five; and the most memory it ever had. Once with the GPUs that are here (or none), once with eight that are pretended, so
-that the share of Python in eight GPUs is seen also where there is none.
+Agent: the whole of it, in a job of 8 workers who train under `guard`; what it uses of one core over all that time, and the most memory it ever had. Also beside
+workers who save every ten seconds, which is no longer watching: it makes what they save durable.
+
+Probes alone: a fresh process runs every probe at its own pace, as an agent does, beside 8 workers with two processes below each. What it uses of one core is
+measured second by second, after the first five; and the most memory it ever had. Once with the GPUs that are here (or none), once with eight pretended ones,
+so that the share of Python in eight GPUs is seen also where there is none.
 
 GPU: every group of readings of every GPU is read through NVML, timed, and held against what is physically possible. What a GPU does not support is named.
 
@@ -14,6 +17,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import statistics
 import subprocess
 import sys
@@ -24,9 +28,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from harness.jobs import scratch_directory
+from harness.jobs import Job, scratch_directory
 from harness.measure import Report, arguments, median, say
-from harness.processes import Launched, wait_until
+from harness.processes import Launched, cpu_s, wait_until
 
 from holdfast.observe.default import default_probes
 from holdfast.observe.nvml import GROUPS, Library, NvmlError
@@ -35,6 +39,7 @@ from holdfast.observe.watched import Watched
 
 WORKERS = 8
 BELOW_EACH = 2
+SAVE_EVERY = 200
 CPU_RATIO_MAX = 0.01
 MEMORY_BYTES_MAX = 80e6
 INSIDE = Path(__file__).parent / "scripts" / "probes_inside.py"
@@ -90,6 +95,12 @@ def main() -> None:
     )
     report = Report("Probes: what watching costs")
     gpus = gpu_readings(report)
+    with scratch_directory(keep=chosen.keep) as scratch:
+        share, memory_bytes = agent(scratch, chosen.seconds, save_every=0)
+        saving, _ = agent(scratch, chosen.seconds, save_every=SAVE_EVERY)
+    report.note(f"An agent with {WORKERS} workers who save every {SAVE_EVERY} steps of 50 ms uses {100 * saving:.2f} % of one core.")
+    report.bar(f"an agent with {WORKERS} workers: share of one core", 100 * share, "%", under=100 * CPU_RATIO_MAX)
+    report.bar(f"an agent with {WORKERS} workers: memory, at most", memory_bytes / 1e6, "MB", under=MEMORY_BYTES_MAX / 1e6)
     with scratch_directory(keep=chosen.keep) as scratch, workers(scratch) as pids:
         cost(report, scratch, pids, chosen.seconds, fake_gpus=0, name=f"{WORKERS} workers, {gpus} GPUs")
         cost(report, scratch, pids, chosen.seconds, fake_gpus=8, name=f"{WORKERS} workers, 8 pretended GPUs")
@@ -99,6 +110,20 @@ def main() -> None:
 
 
 # Cost.
+
+
+def agent(scratch: Path, seconds: int, *, save_every: int) -> tuple[float, int]:
+    """Its share of one core, and the most memory it ever had, in bytes."""
+    say(f"an agent with {WORKERS} workers{f' who save every {save_every} steps' if save_every else ''}: {seconds} s")
+    with Job(scratch, f"eight-{save_every}", "eight.py", str(save_every), nproc=WORKERS) as job:
+        job.wait_for_steps(SAVE_EVERY + 20)
+        (process,) = job.find("holdfast.agent")
+        used_s, began = cpu_s(process.pid), time.monotonic()
+        time.sleep(seconds)
+        share = (cpu_s(process.pid) - used_s) / (time.monotonic() - began)
+        most = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process.pid}/status").read_text())
+    assert most is not None
+    return share, int(most[1]) * 1024
 
 
 @contextmanager

@@ -13,15 +13,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from harness.jobs import SCRIPTS, Job
 from harness.measure import say
+from harness.processes import TookTooLong, wait_until
 from holdfast.launch.namespaces import INTERFACE
 
 COMPUTE_S, PAUSE_S = 0.003, 0.04  # Of a core, and beside it: so light that several jobs have room on two cores.
+AHEAD_STEPS = 8
+SAVE_EVERY = 100  # As faults_inside.py has it.
 MEMORY_BYTES = 3 << 30
 DISK_BYTES = 384 << 20
 OURS = ("RestartedOften", "GoodputLow", "IncidentOpenLong")  # What is right to say of a job that is broken on purpose every other minute, and no fault.
@@ -53,9 +56,18 @@ class Ground:
 
     def order(self, who: str, how: str, **more: float) -> None:
         self.orders += 1
+        if who == "all":  # A little ahead, so that all have read it by then.
+            more["from_step"] = self.job.steps.newest_step() + AHEAD_STEPS
         path = self.job.scratch / f"do-{who}"
         path.with_suffix(".new").write_text(json.dumps({"id": f"{self.orders}-{time.time()}", "how": how, **more}))
         path.with_suffix(".new").replace(path)
+
+    def restore(self) -> None:
+        """What all ranks were before the last order to them; until that is saved."""
+        self.order("all", "restore")
+        saved = self.job.steps.newest_step() + AHEAD_STEPS + 2 * SAVE_EVERY
+        with suppress(TookTooLong):
+            wait_until(lambda: self.job.steps.newest_step() >= saved, within_s=60.0, what="a save", every_s=0.5)
 
     # Cores.
 

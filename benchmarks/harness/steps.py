@@ -46,6 +46,9 @@ class StepLogs:
     def newest_pids(self) -> dict[int, int]:
         return {rank: steps[-1].pid for rank, steps in self.read().items()}
 
+    def newest_step(self) -> int:
+        return max(steps[-1].step for steps in self.read().values())
+
     def pids(self) -> set[int]:
         """Of every process that ever finished a step."""
         return {step.pid for steps in self.read().values() for step in steps}

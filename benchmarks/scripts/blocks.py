@@ -93,7 +93,7 @@ def block(kind: str) -> tuple[float, float]:
 
 repeats = repeats_for(step_s)
 plain(5)
-guarded(5)
+guarded(130)  # What is done for the first time, such as the second look at the parameters, loads code onto the GPU, and is no part of a step.
 out = os.open(os.path.join(scratch, f"blocks-{rank}"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 while not os.path.exists(os.path.join(scratch, "go")):
     time.sleep(0.01)

@@ -1,6 +1,7 @@
 """A training with a real task and a data loader that breaks on demand: the file `do-RANK` (or `do-all`) in the scratch directory says how, as JSON.
 
-`{"how": "wrong_labels", "for_s": 30}`: until then, or for ever without `for_s`. What has begun is written to `began-RANK`, with the time.
+`{"how": "wrong_labels", "for_s": 30}`: until then, or for ever without `for_s`. What has begun is written to `began-RANK`, with the time. An order to all ranks
+names the step from which it holds, since replicas that began one after the other would disagree; what they were is kept, and `restore` brings it back.
 """
 
 import itertools
@@ -18,6 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import holdfast
 
+RATE = 2e-3
 scratch, compute_s, pause_s = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
 
 torch.manual_seed(0)
@@ -27,6 +29,7 @@ rank, aside = dist.get_rank(), dist.new_group()
 teacher = torch.randn(64, 10)
 active: dict[str, float] = {}  # What is wrong at the moment, and until when.
 hoard: list[bytearray] = []
+sound: list[torch.Tensor] = []  # What the training was before something ruined it.
 
 
 def listen() -> None:
@@ -37,15 +40,32 @@ def listen() -> None:
             order = json.loads(path.read_text())
         except FileNotFoundError:
             continue
-        if order["id"] in heard:
+        if order["id"] in heard or run.step < order.get("from_step", 0):
             continue
         heard.add(order["id"])
+        if order["how"] == "restore":
+            active.clear()
+            put_back()
+            continue
+        sound[:] = [tensor.clone() for tensor in trained()] if "from_step" in order else []
         active[order["how"]] = time.time() + order.get("for_s", 1e9)
         (scratch / f"began-{rank}.new").write_text(f"{order['id']} {time.time()}")
         (scratch / f"began-{rank}.new").replace(scratch / f"began-{rank}")
     for how in [how for how, until in active.items() if time.time() > until]:
         del active[how]
         hoard.clear()
+
+
+def trained() -> list[torch.Tensor]:
+    states = [value for state in optimizer.state.values() for value in state.values() if isinstance(value, torch.Tensor)]
+    return [*(parameter.detach() for parameter in model.parameters()), *states]
+
+
+def put_back() -> None:
+    for now, before in zip(trained(), sound, strict=bool(sound)):
+        now.copy_(before)
+    for group in optimizer.param_groups:
+        group["lr"] = RATE
 
 
 heard: set[str] = set()
@@ -74,7 +94,7 @@ class Endless(IterableDataset):
 
 
 model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10)))
-optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+optimizer = torch.optim.AdamW(model.parameters(), lr=RATE)
 run = holdfast.guard(model=model, optimizer=optimizer, save_every=100)
 log = os.open(scratch / f"steps-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 lever = torch.randn(128, 128)

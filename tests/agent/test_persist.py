@@ -39,7 +39,8 @@ def give_up(tmp_path: Path, step: int) -> None:
 
 def free(tmp_path: Path, persist: Persist) -> list[bool]:
     """Whether step 10 and step 20 may be written over."""
-    persist._free_what_may_go()
+    for path, rank, head in persist._heads.of_own():
+        persist._free_if_it_may_go(rank, path, head)
     heads = [peek(tmp_path / "memory" / f"snapshot-0-{which}") for which in (0, 1)]
     return [head is not None and head.said(Word.DURABLE) and head.said(Word.FREE) for head in heads]
 

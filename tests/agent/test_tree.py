@@ -148,6 +148,6 @@ def test_a_number_given_to_another_process_is_not_mistaken_for_the_old_one(start
     (pid,) = start(DEAF)
     now = tree.read(pid)
     assert now is not None
-    before = tree.Process(pid=pid, parent=now.parent, session=now.session, state="S", threads=1, cpu_s=0, start_ticks=now.start_ticks - 1)
+    before = tree.Process(pid=pid, parent=now.parent, session=now.session, state="S", threads=1, cpu_s=0, memory_bytes=0, start_ticks=now.start_ticks - 1)
     tree._send(before, signal.SIGKILL)
     assert tree.state(pid) not in (None, "Z")

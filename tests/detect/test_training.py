@@ -72,6 +72,20 @@ def test_a_loss_far_above_the_first_is_told_although_it_comes_back() -> None:
     assert watched(LossJump(), [*losses(1, 300), 500.0, 300.0, 60.0, 40.0, 20.0]).standing
 
 
+def test_the_third_time_a_loss_blows_up_is_told_as_the_first_was_and_each_time_once() -> None:
+    detector, at, told = LossJump(), 300, []
+    watched(detector, losses(1, 300))
+    for _ in range(3):
+        for value in [*(20_000.0 * 0.8**look for look in range(60)), *[0.2] * 60]:  # It comes back slowly.
+            stood = bool(detector.standing)
+            detector.look(value, 1e-3, float(at))
+            at += 1
+            if detector.standing and not stood:
+                told.append(at)
+        assert not detector.standing
+    assert len(told) == 3
+
+
 def test_a_game_whose_loss_goes_down_a_little_and_back_is_left_alone() -> None:
     dice = np.random.default_rng(4)
     assert watched(LossJump(), [*np.linspace(1.39, 1.0, 90), *np.linspace(1.3, 1.5, 60)] + 0.005 * dice.standard_normal(150)).standing == []
@@ -166,6 +180,17 @@ def test_a_gradient_a_hundred_times_as_large_for_seconds_explodes() -> None:
     detector = normed(Gradient(), usual + [100.0] * 6)
     assert [finding.kind for finding in detector.standing] == ["gradient_explosion"]
     assert normed(detector, usual, at=206).standing == []
+
+
+def test_a_gradient_that_explodes_again_is_told_again() -> None:
+    detector = Gradient()
+    for _ in range(3):
+        for norm in [0.6] * 100:
+            detector.look(norm, 0.0)
+        assert not detector.standing
+        for norm in [150.0] * 20:
+            detector.look(norm, 0.0)
+        assert detector.standing
 
 
 def test_a_gradient_that_is_all_but_gone_vanishes() -> None:

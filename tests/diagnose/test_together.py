@@ -22,6 +22,7 @@ def test_a_rank_that_is_a_little_slow_does_not_give_its_name_to_a_step_that_is_m
     waiting, little = replace(found("slow_communication"), adds_s=0.15), replace(found("slow_rank", ranks=(2,)), adds_s=0.01)
     assert belongs(little, [waiting])
     assert leading([waiting, little]) is waiting
+    assert leading([little, waiting]) is waiting, "whichever was noticed first"
     much = replace(little, adds_s=0.12)
     assert leading([waiting, much]) is much
 
@@ -29,6 +30,13 @@ def test_a_rank_that_is_a_little_slow_does_not_give_its_name_to_a_step_that_is_m
 def test_of_the_same_kind_the_one_that_names_a_rank_leads() -> None:
     anybody, somebody = found("memory_running_out", node="a"), found("memory_running_out", node="b", ranks=(3,))
     assert leading([anybody, somebody]) is somebody
+
+
+def test_a_rank_that_runs_out_of_memory_belongs_to_the_story_of_its_node_whoever_took_most_of_it() -> None:
+    going, gone = found("memory_running_out", node="a", ranks=(0,)), found("worker_exited", node="a", ranks=(1,), since=103.0)
+    assert belongs(gone, [going])
+    assert leading([going, gone]) is going
+    assert not belongs(replace(gone, node="b"), [going])
 
 
 def test_the_same_kind_on_twelve_ranks_is_one_story() -> None:

@@ -74,8 +74,9 @@ class Job:
 
     def __init__(
         self, state: Path, name: str = "job", *, options: Sequence[object] = (), script: Path = LIGHT, arguments: Sequence[object] = (), torch: bool = False,
-        env: dict[str, str] | None = None, verb: str = "run",
+        env: dict[str, str] | None = None, verb: str = "run", group: Path | None = None,
     ) -> None:  # fmt: skip
+        """`group`: a control group of its own that it is started in, as a service with Delegate=yes is."""
         self.name = name
         self.directory = JobDirectory(state / "jobs" / name)
         self.kept = state / f"kept-{name}"
@@ -85,6 +86,8 @@ class Job:
             arguments = (self.kept, *arguments)
         tail = [*options, "--name", name, script, *arguments] if verb == "run" else [*options, name]
         self._command = [sys.executable, "-m", "holdfast.cli", verb, *map(str, tail)]
+        if group is not None:
+            self._command = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(group / "cgroup.procs"), *self._command]
         self._environment = environment(torch=torch, HOLDFAST_STATE=str(state), **(env or {}))
         self.process: subprocess.Popen[bytes]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from end_to_end.jobs import SCRIPTS, Job, command, eventually, expected_result, is_alive
@@ -22,14 +23,34 @@ VERSION = version_of_groups()
 needs_groups = pytest.mark.skipif(not VERSION, reason="needs writable control groups for memory, cores and processes")
 
 
-def greedy(state: Path, what: str, options: Sequence[object], name: str = "greedy") -> Job:
-    return Job(state, name, options=["--max-restarts", 0, *options], script=GREEDY, arguments=[state / f"kept-{name}", what])
+@pytest.fixture
+def beside() -> Iterator[Callable[..., Job]]:
+    """Jobs as they are started on this machine. With version 2 in a group of its own each, since a group in which there are processes cannot be divided."""
+    made: dict[str, Path] = {}
+
+    def start(state: Path, name: str = "job", **given: Any) -> Job:
+        if VERSION != 2:
+            return Job(state, name, **given)
+        if name not in made:
+            made[name] = next(place.directory for place in homes().values()).parent / f"holdfast-test-{os.getpid()}-{name}"
+            made[name].mkdir()
+        return Job(state, name, group=made[name], **given)
+
+    yield start
+    for group in made.values():
+        for below in sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True):
+            below.rmdir()
+        group.rmdir()
+
+
+def greedy(beside: Callable[..., Job], state: Path, what: str, options: Sequence[object], name: str = "greedy") -> Job:
+    return beside(state, name, options=["--max-restarts", 0, *options], script=GREEDY, arguments=[state / f"kept-{name}", what])
 
 
 def groups_of(job: Job) -> list[Path]:
     """All that are there for a job, in every hierarchy."""
     prefix = job.directory.shared_memory_prefix
-    return sorted(path for home in {place.directory for place in homes().values()} for path in home.rglob(f"{prefix}*"))
+    return sorted(path for home in {place.directory for place in homes().values()} for path in (home.parent if VERSION == 2 else home).rglob(f"{prefix}*"))
 
 
 def memory_group(pid: int) -> str:
@@ -38,10 +59,10 @@ def memory_group(pid: int) -> str:
 
 @pytest.mark.root
 @needs_groups
-def test_a_job_that_eats_beyond_its_memory_is_killed_alone_and_the_one_beside_it_finishes(state: Path) -> None:
-    with Job(state, "good", options=["--nproc", 2], arguments=["--steps", 300, "--step-s", 0.02]) as good:
+def test_a_job_that_eats_beyond_its_memory_is_killed_alone_and_the_one_beside_it_finishes(state: Path, beside: Callable[..., Job]) -> None:
+    with beside(state, "good", options=["--nproc", 2], arguments=["--steps", 300, "--step-s", 0.02]) as good:
         good.wait_for_step(5)
-        with greedy(state, "memory", ["--nproc", 2, "--memory", LIMIT]) as bad:
+        with greedy(beside, state, "memory", ["--nproc", 2, "--memory", LIMIT]) as bad:
             assert bad.wait() == 128 + signal.SIGKILL, bad.said()
         (incident,) = bad.incidents()
         (diagnosis,) = incident.diagnoses
@@ -62,22 +83,22 @@ def test_a_job_that_eats_beyond_its_memory_is_killed_alone_and_the_one_beside_it
 
 @pytest.mark.root
 @needs_groups
-def test_a_worker_that_eats_beyond_its_own_memory_is_named_with_its_own_limit(state: Path) -> None:
-    with greedy(state, "memory", ["--nproc", 2, "--memory-per-worker", LIMIT]) as job:
+def test_a_worker_that_eats_beyond_its_own_memory_is_named_with_its_own_limit(state: Path, beside: Callable[..., Job]) -> None:
+    with greedy(beside, state, "memory", ["--nproc", 2, "--memory-per-worker", LIMIT]) as job:
         assert job.wait() == 128 + signal.SIGKILL, job.said()
     assert "rank 1 ran out of memory: the kernel killed it at the limit of 150 MB for each worker (--memory-per-worker)" in job.state().because
 
 
 @pytest.mark.root
 @needs_groups
-def test_every_worker_has_a_group_of_its_own_also_without_limits_and_two_nodes_do_not_meet(state: Path) -> None:
-    with Job(state, options=["--nodes", 2, "--nproc", 2], arguments=["--steps", 100000]) as job:
+def test_every_worker_has_a_group_of_its_own_also_without_limits_and_two_nodes_do_not_meet(state: Path, beside: Callable[..., Job]) -> None:
+    with beside(state, options=["--nodes", 2, "--nproc", 2], arguments=["--steps", 100000]) as job:
         job.wait_for_step(5)
         groups = [memory_group(job.pid(rank)) for rank in range(4)]
         prefix = job.directory.shared_memory_prefix
         tails = [group.partition(prefix)[2] for group in groups]
         assert tails == ["node-0.job/rank-0.g1", "node-0.job/rank-1.g1", "node-1.job/rank-2.g1", "node-1.job/rank-3.g1"]
-        assert memory_group(job.warm_parent()) == memory_group(os.getpid()), "what is everybody's is charged to nobody"
+        assert memory_group(job.warm_parent()) == memory_group(job.control()), "what is everybody's is charged to nobody"
         # An agent that is killed leaves its groups to the next one, and nothing to whoever comes after.
         old = job.agent("node-0")
         os.kill(old, signal.SIGKILL)
@@ -93,8 +114,8 @@ def test_every_worker_has_a_group_of_its_own_also_without_limits_and_two_nodes_d
 
 @pytest.mark.root
 @needs_groups
-def test_when_all_are_killed_at_once_the_next_run_of_the_job_sweeps_up(state: Path) -> None:
-    with Job(state, options=["--memory", "1GB", "--cpus", 1, "--max-processes", 500], arguments=["--steps", 200]) as job:
+def test_when_all_are_killed_at_once_the_next_run_of_the_job_sweeps_up(state: Path, beside: Callable[..., Job]) -> None:
+    with beside(state, options=["--memory", "1GB", "--cpus", 1, "--max-processes", 500], arguments=["--steps", 200]) as job:
         job.wait_for_step(5)
         pids = [job.control(), job.agent(), job.warm_parent(), job.pid(0)]
         for pid in (job.process.pid, *pids):
@@ -104,15 +125,15 @@ def test_when_all_are_killed_at_once_the_next_run_of_the_job_sweeps_up(state: Pa
         job.wait()
         eventually(lambda: not any(is_alive(pid) for pid in pids), what="the end of all of them")
     assert len({path.parent for path in groups_of(job)}) == (3 if VERSION == 1 else 1), "one for memory, one for cores and one for processes, or one for all"
-    with Job(state, arguments=["--steps", 200]) as job:
+    with beside(state, arguments=["--steps", 200]) as job:
         job.finished()
     assert not groups_of(job)
 
 
 @pytest.mark.root
 @needs_groups
-def test_a_job_that_starts_too_many_threads_is_refused_them_and_told_why(state: Path) -> None:
-    with greedy(state, "processes", ["--max-processes", 40]) as job:
+def test_a_job_that_starts_too_many_threads_is_refused_them_and_told_why(state: Path, beside: Callable[..., Job]) -> None:
+    with greedy(beside, state, "processes", ["--max-processes", 40]) as job:
         assert job.wait() == 1, job.said()
     (diagnosis,) = job.incidents()[0].diagnoses
     assert "can't start new thread" in diagnosis.because
@@ -121,15 +142,15 @@ def test_a_job_that_starts_too_many_threads_is_refused_them_and_told_why(state: 
 
 @pytest.mark.root
 @needs_groups
-def test_a_job_gets_no_more_time_of_the_cores_than_it_may(state: Path) -> None:
-    with greedy(state, "cores", ["--cpus", 0.2]) as job:
+def test_a_job_gets_no_more_time_of_the_cores_than_it_may(state: Path, beside: Callable[..., Job]) -> None:
+    with greedy(beside, state, "cores", ["--cpus", 0.2]) as job:
         job.finished()
     assert float((job.kept / "share").read_text()) < 0.5, "alone it would have had all of one"
 
 
 @pytest.mark.root
-def test_what_a_private_job_leaves_in_its_places_is_seen_by_nobody_and_goes_with_it(state: Path) -> None:
-    with greedy(state, "places", ["--private"]) as job:
+def test_what_a_private_job_leaves_in_its_places_is_seen_by_nobody_and_goes_with_it(state: Path, beside: Callable[..., Job]) -> None:
+    with greedy(beside, state, "places", ["--private"]) as job:
         job.finished()
     temporary, shared = (job.kept / "places").read_text().splitlines()
     own = job.directory.node_temporary("node-0")
@@ -141,8 +162,8 @@ def test_what_a_private_job_leaves_in_its_places_is_seen_by_nobody_and_goes_with
 
 @pytest.mark.unprivileged
 @pytest.mark.skipif(os.getuid() == 0, reason="root may make control groups")
-def test_without_control_groups_each_process_has_a_limit_and_what_is_lost_is_said_once(state: Path) -> None:
-    with greedy(state, "memory", ["--nproc", 2, "--memory", "600MB", "--cpus", 1, "--private"]) as job:
+def test_without_control_groups_each_process_has_a_limit_and_what_is_lost_is_said_once(state: Path, beside: Callable[..., Job]) -> None:
+    with greedy(beside, state, "memory", ["--nproc", 2, "--memory", "600MB", "--cpus", 1, "--private"]) as job:
         assert job.wait() == 1, job.said()
     shown = json.loads(command("show", "greedy", "--json", HOLDFAST_STATE=str(state)).stdout)
     node = shown["nodes"]["node-0"]

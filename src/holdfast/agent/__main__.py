@@ -56,6 +56,7 @@ from holdfast.wire.scrape import keep_open
 _OUTPUT_BYTES = 64 << 10
 _BACKLOG_BYTES_MAX = 1 << 20
 _JUST_STARTED_S = 5.0
+_FOLLOW_EVERY_S = 0.2
 _SHARED = "--private for temporary files alone, not for shared memory, which only root may set apart"
 _SETTLE_S = 4.0  # For what the workers left in memory: a recovery waits no longer for it, and goes on from an older checkpoint.
 
@@ -69,7 +70,7 @@ class Agent:
         self._recorded = Recorded(self._state / "effects.jsonl")
         self._outbox = Outbox()
         self._channel: Channel | None = None
-        self._watch = Watch(Path(spec.shared_memory), self._sample_stack)
+        self._watch = Watch(Path(spec.shared_memory), self._sample_stack, dict(spec.job.learned.phases) if spec.job.learned is not None else None)
         self._parent = WarmParent(spec, self._parent_told)
         self._persist = Persist(Path(spec.shared_memory), Path(spec.checkpoints))
         self._copies = Copies(Path(spec.shared_memory), self._persist)
@@ -443,7 +444,7 @@ class Agent:
     async def _read_beats(self) -> None:
         while True:
             self._send_readings()
-            await asyncio.sleep(self._spec.beat_every_s)
+            await asyncio.sleep(self._spec.beat_every_s if self._watch.any_starting() else self._spec.step_every_s)
 
     def _send_readings(self) -> None:
         if self._channel is not None:
@@ -482,7 +483,7 @@ class Agent:
             for rank in self._followed:
                 if rank in self._watch.ranks():
                     self._send_output(rank)
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(_FOLLOW_EVERY_S)
 
     def _begin_output(self, effect: StartGang) -> None:
         """What ranks printed while they ran elsewhere was sent from there."""
@@ -502,6 +503,8 @@ class Agent:
         if rank not in self._followed or self._channel is None or not self._watched:
             return
         size = self._log_size(rank)
+        if size == self._followed[rank]:
+            return
         if size < self._followed[rank]:
             self._followed[rank] = 0  # The log was rotated.
         with contextlib.suppress(OSError), (Path(self._spec.logs) / f"rank-{rank}.log").open("rb") as log:
@@ -512,7 +515,7 @@ class Agent:
 
     def _log_size(self, rank: int) -> int:
         try:
-            return (Path(self._spec.logs) / f"rank-{rank}.log").stat().st_size
+            return os.stat(f"{self._spec.logs}/rank-{rank}.log").st_size
         except OSError:
             return 0
 

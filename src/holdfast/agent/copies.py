@@ -17,7 +17,8 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from pathlib import Path
 from typing import Final
 
-from holdfast.agent.persist import COPY, Persist
+from holdfast.agent.heads import COPY
+from holdfast.agent.persist import Persist
 from holdfast.checkpoint.memory import available_bytes
 from holdfast.checkpoint.persist import decode_index, encode_index, persist, read_index, verify, write_index
 from holdfast.checkpoint.snapshot import NONE, Buffer, Word, peek

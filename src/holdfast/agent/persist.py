@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 import sys
 import time
 from collections import Counter, defaultdict, deque
@@ -19,6 +18,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Final
 
+from holdfast.agent.heads import Heads
 from holdfast.checkpoint.commit import Shard, mark_failed, other_rank_failed
 from holdfast.checkpoint.disk import Disk
 from holdfast.checkpoint.layout import MANIFEST, directory_name, parse_directory_name
@@ -26,17 +26,15 @@ from holdfast.checkpoint.persist import index_path, persist, read_index, verify
 from holdfast.checkpoint.snapshot import NONE, Buffer, Head, Word, peek, say
 from holdfast.domain.held import Held
 
-_LOOK_EVERY_S: Final = 0.05
+_LOOK_EVERY_S: Final = 0.2
 _RECENT: Final = 8  # Snapshots of a rank that say how long one takes to be durable.
-_NAME: Final = re.compile(r"snapshot-(\d+)-[01]")
-COPY: Final = re.compile(r"copy-(\d+)")
 
 
 class Persist:
     """All snapshots below one node's memory."""
 
     def __init__(self, directory: Path, checkpoints: Path) -> None:
-        self._directory, self._checkpoints = directory, checkpoints
+        self._directory, self._checkpoints, self._heads = directory, checkpoints, Heads(directory)
         self._busy: dict[int, asyncio.Task[None]] = {}  # By rank.
         self._verifying: dict[Path, asyncio.Task[None]] = {}
         self._sending: Counter[Path] = Counter()
@@ -47,9 +45,11 @@ class Persist:
 
     async def run(self) -> None:
         while True:
-            self._begin_what_waits()
-            self._verify_what_was_left()
-            self._free_what_may_go()
+            heads = self._heads.of_own()
+            self._begin_what_waits(heads)
+            self._verify_what_was_left(heads)
+            for path, rank, head in heads:
+                self._free_if_it_may_go(rank, path, head)
             await asyncio.sleep(_LOOK_EVERY_S)
 
     # What is here.
@@ -57,8 +57,8 @@ class Persist:
     def held(self) -> tuple[Held, ...]:
         """What could be restored from here: own snapshots and copies of others, with an index and not known to be damaged."""
         found = {}
-        for path in (*(path for path, _ in self._own()), *self._copies()):
-            head = peek(path)
+        for path in (*(path for path, _ in self._heads.own()), *self._heads.copies()):
+            head = self._heads.head(path)
             if head is None or not head.is_sealed or head.said(Word.DAMAGED):
                 continue
             known = self._held.get(path)
@@ -88,7 +88,7 @@ class Persist:
     def whole(self, sealed: tuple[int, int], safe: tuple[int, int], permit: int) -> None:
         """What control says is whole in memory."""
         self.sealed, self._safe = max(self.sealed, sealed), max(self._safe, safe)
-        for path, _ in self._own():
+        for path, _ in self._heads.own():
             head = peek(path)
             if head is not None and head.said(Word.FAILED) and head.seal.key > self._safe and permit > head.seal.step:
                 say(path, Word.PERMIT, permit)
@@ -105,11 +105,11 @@ class Persist:
         """The memory of the generation before is for those who come now. What they are to restore stays as it is; all else may be written over."""
         wanted = parse_directory_name(restore)
         self._generation, self._wanted = generation, (wanted[1], wanted[0]) if wanted else (NONE, NONE)
-        for path, rank in self._own():
+        for path, rank in self._heads.own():
             head = peek(path)
             if rank not in ranks and (head is None or head.seal.key != self._wanted):
                 self.drop(path)
-        for path in self._copies():
+        for path in self._heads.copies():
             head, rank = peek(path), int(path.name.removeprefix("copy-"))
             if rank in ranks and head is not None and head.is_sealed and head.seal.key == self._wanted:
                 self._make_own(path, rank)
@@ -117,7 +117,7 @@ class Persist:
 
     def try_again(self) -> None:
         """What the disk could not take is offered to it once more: at a failure, and before this memory is gone."""
-        for path, _ in self._own():
+        for path, _ in self._heads.own():
             head = peek(path)
             if head is not None and head.said(Word.FAILED) and not head.said(Word.FREE):
                 say(path, Word.FAILED, 0)
@@ -139,14 +139,6 @@ class Persist:
         path.unlink(missing_ok=True)
         index_path(path).unlink(missing_ok=True)
 
-    def _own(self) -> list[tuple[Path, int]]:
-        """Files of this node's own ranks."""
-        names = ((path, _NAME.fullmatch(path.name)) for path in self._directory.glob("snapshot-*"))
-        return [(path, int(name[1])) for path, name in names if name]
-
-    def _copies(self) -> list[Path]:
-        return [path for path in self._directory.glob("copy-*") if COPY.fullmatch(path.name)]
-
     # Making durable.
 
     @property
@@ -159,22 +151,21 @@ class Persist:
         """Until all that is sealed is durable or has failed, or the time is up."""
         with contextlib.suppress(asyncio.TimeoutError):
             async with asyncio.timeout(within_s):
-                while self._begin_what_waits():
+                while self._begin_what_waits(self._heads.of_own()):
                     await asyncio.wait(list(self._busy.values()), return_when=asyncio.FIRST_COMPLETED)
 
     async def settle_index(self, *, within_s: float) -> None:
         """Until all that is sealed can be restored from memory, or the time is up."""
         with contextlib.suppress(asyncio.TimeoutError):
             async with asyncio.timeout(within_s):
-                while self._begin_what_waits() and any(read_index(path) is None for path, _ in self._own() if _is_waiting(path)):
+                while self._begin_what_waits(heads := self._heads.of_own()) and any(read_index(path) is None for path, _, head in heads if head.is_waiting):
                     await asyncio.sleep(0.005)
 
-    def _begin_what_waits(self) -> bool:
+    def _begin_what_waits(self, heads: list[tuple[Path, int, Head]]) -> bool:
         """Whether anything waits or is under way."""
         waiting: dict[int, list[tuple[tuple[int, int], Path]]] = defaultdict(list)
-        for path, rank in self._own():
-            head = peek(path)
-            if head is not None and head.is_waiting:
+        for path, rank, head in heads:
+            if head.is_waiting:
                 waiting[rank].append((head.seal.key, path))
         for rank, found in waiting.items():
             if rank not in self._busy:
@@ -200,15 +191,12 @@ class Persist:
         except Exception as error:  # Whatever it was: the worker is told, older checkpoints are kept, and the next save is tried.
             print(f"holdfast agent: {head.seal.name} in {path.name} could not be made durable: {error!r}", file=sys.stderr, flush=True)
             say(path, Word.FAILED, head.seal.serial)
-        self._free_if_it_may_go(rank, path)
+        now = peek(path)
+        if now is not None:
+            self._free_if_it_may_go(rank, path, now)
 
-    def _free_what_may_go(self) -> None:
-        for path, rank in self._own():
-            self._free_if_it_may_go(rank, path)
-
-    def _free_if_it_may_go(self, rank: int, path: Path) -> None:
-        head = peek(path)
-        if head is None or not head.is_sealed or head.is_waiting or head.said(Word.FREE) or self._sending[path]:
+    def _free_if_it_may_go(self, rank: int, path: Path, head: Head) -> None:
+        if not head.is_sealed or head.is_waiting or head.said(Word.FREE) or self._sending[path]:
             return
         if self.may_go(head.seal.key) or self._never_whole(rank, head):
             say(path, Word.FREE, head.seal.serial)
@@ -221,20 +209,14 @@ class Persist:
 
     # Verifying what a worker will restore.
 
-    def _verify_what_was_left(self) -> None:
+    def _verify_what_was_left(self, heads: list[tuple[Path, int, Head]]) -> None:
         """A worker that is to restore what is here waits until we say that it is sound."""
-        for path, _ in self._own():
-            head = peek(path)
-            if head is None or not head.is_sealed or head.seal.key != self._wanted or path in self._verifying:
+        for path, _, head in heads:
+            if not head.is_sealed or head.seal.key != self._wanted or path in self._verifying:
                 continue
             if not (head.said(Word.SOUND) or head.said(Word.DAMAGED)):
                 task = self._verifying[path] = asyncio.create_task(asyncio.to_thread(_verify, path, head))
                 task.add_done_callback(lambda _, path=path: self._verifying.pop(path, None))  # type: ignore[misc]
-
-
-def _is_waiting(path: Path) -> bool:
-    head = peek(path)
-    return head is not None and head.is_waiting
 
 
 def _verify(path: Path, head: Head) -> None:

@@ -15,7 +15,8 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
 from typing import Final
 
-from holdfast.agent.persist import COPY, Persist
+from holdfast.agent.heads import COPY
+from holdfast.agent.persist import Persist
 from holdfast.checkpoint.chunks import verify_chunk
 from holdfast.checkpoint.disk import Disk, put_file
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointMismatch

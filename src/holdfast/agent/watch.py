@@ -6,13 +6,12 @@ because it looks at one node only.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
 import mmap
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from holdfast.domain.profile import REQUEST_BYTES, Request, pack_request, read_r
 from holdfast.wire.messages import Reading
 
 LEARNED_EVERY_S = 10.0
+_LOOK_AROUND_EVERY_S = 5.0
 _NOT_REPORTED = struct.pack("<d", Beat().loss)  # What a beat holds until a number was reported: a NaN too.
 
 
@@ -47,15 +47,20 @@ class _Worker:
 class Watch:
     """The ranks of one node. `sample_stack` is asked only about ranks under suspicion."""
 
-    def __init__(self, directory: Path, sample_stack: Callable[[int, int, int], str]) -> None:
+    def __init__(self, directory: Path, sample_stack: Callable[[int, int, int], str], phases: Mapping[str, Sequence[float]] | None = None) -> None:
         self._directory = directory
         self._sample_stack = sample_stack
         self._workers: dict[int, _Worker] = {}
         self._silent = SilentRank()
         self._learned = directory / "learned.json"
         self._learned_at = time.monotonic()
-        with contextlib.suppress(OSError, ValueError):
-            self._silent.learn(json.loads(self._learned.read_bytes()))  # From an agent that died: a hang must not wait until this one has learned it too.
+        self._trees: dict[int, list[int]] = {}  # Of each worker: its process, and those below it.
+        self._looked_around_at = 0.0
+        try:
+            known = json.loads(self._learned.read_bytes())  # From an agent that died: a hang must not wait until this one has learned it too.
+        except (OSError, ValueError):
+            known = phases or {}  # From the job's last run.
+        self._silent.learn(known)
 
     def beat_path(self, generation: int, rank: int) -> Path:
         """Where the worker beats. Made, and emptied, before the worker starts."""
@@ -132,6 +137,10 @@ class Watch:
         beat = self._workers[rank].beat if rank in self._workers else None
         return beat is not None and bool(beat.flags & GUARDED)
 
+    def any_starting(self) -> bool:
+        """Whether somebody is not yet in its loop; of workers without our trainer nobody knows."""
+        return any(worker.beat is None or not worker.beat.flags & RESTORED for worker in self._workers.values())
+
     def read(self) -> tuple[Reading, ...]:
         now_ns = time.monotonic_ns()
         return tuple(_reading(worker, now_ns) for _, worker in sorted(self._workers.items()))
@@ -143,15 +152,23 @@ class Watch:
     def probe(self) -> tuple[tuple[int, Finding], ...]:
         """Look at every process; what is found, with the generation it belongs to."""
         now = time.monotonic()
-        trees = tree.trees(worker.pid for worker in self._workers.values())
+        suspects = set(self._silent.suspects())
+        self._look_around(now, at_once=bool(suspects))
         for worker in self._workers.values():
-            _probe(worker, trees[worker.pid], now)
+            _probe(worker, [process for pid in self._trees[worker.pid] if (process := tree.read(pid)) is not None], now)
         if now - self._learned_at >= LEARNED_EVERY_S:
             self._learned_at = now
             self._learned.write_text(json.dumps(self._silent.learned()))
-        suspects = set(self._silent.suspects())
         looks = {worker.rank: self._look(worker, worker.rank in suspects) for worker in self._workers.values() if worker.beat is not None}
         return tuple((self._workers[finding.ranks[0]].generation, _on_the_calendar(finding, now)) for finding in self._silent.look(looks, now))
+
+    def _look_around(self, now: float, *, at_once: bool) -> None:
+        """Find the processes below the workers. That means to read every process of the machine, so it is done now and then; and while a rank is suspected,
+        whose only sign of life may be a process it has just started, at every look."""
+        if at_once or now - self._looked_around_at >= _LOOK_AROUND_EVERY_S or self._trees.keys() != {worker.pid for worker in self._workers.values()}:
+            self._looked_around_at = now
+            found = tree.trees(worker.pid for worker in self._workers.values())
+            self._trees = {root: [process.pid for process in processes] for root, processes in found.items()}
 
     def _look(self, worker: _Worker, suspected: bool) -> Look:
         beat = worker.beat
@@ -168,15 +185,8 @@ def _probe(worker: _Worker, processes: list[tree.Process], now: float) -> None:
     if worker.probed_at:
         worker.cpu_share = max(0.0, cpu_s - worker.cpu_s) / max(1e-6, now - worker.probed_at)
     worker.cpu_s, worker.probed_at = cpu_s, now
-    worker.process_state = processes[0].state if processes else "Z"
-    worker.memory_bytes = _resident_bytes(worker.pid)
-
-
-def _resident_bytes(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * mmap.PAGESIZE
-    except OSError:
-        return 0
+    worker.process_state = processes[0].state if processes and processes[0].pid == worker.pid else "Z"
+    worker.memory_bytes = processes[0].memory_bytes if processes else 0
 
 
 def _reading(worker: _Worker, now_ns: int) -> Reading:

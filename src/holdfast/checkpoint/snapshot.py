@@ -49,6 +49,8 @@ class Word(IntEnum):
     PERMIT = 5  # Not about a content: from this step on a save may write over one that could not be made durable.
 
 
+HEAD_BYTES: Final = _WORDS_AT + _WORD.size * len(Word)
+
 @dataclass(frozen=True, slots=True)
 class Seal:
     serial: int
@@ -88,7 +90,10 @@ class Head:
         return self.is_sealed and not any(self.said(word) for word in (Word.DURABLE, Word.FAILED, Word.FREE))
 
 
-def _head_of(data: Any) -> Head | None:
+def head_of(data: Any) -> Head | None:
+    """The head in the first bytes of a buffer; None when it is none."""
+    if len(data) < HEAD_BYTES:
+        return None
     magic, *seal = _SEAL.unpack_from(data)
     words = tuple(_WORD.unpack_from(data, _WORDS_AT + _WORD.size * word)[0] for word in Word)
     return Head(Seal(*seal), words) if magic == _MAGIC else None
@@ -98,8 +103,8 @@ def peek(path: Path) -> Head | None:
     """The head of the buffer in a file, without mapping it; None when it is none."""
     try:
         with path.open("rb", buffering=0) as file:
-            return _head_of(file.read(_WORDS_AT + _WORD.size * len(Word)))
-    except (OSError, struct.error):
+            return head_of(file.read(HEAD_BYTES))
+    except OSError:
         return None
 
 
@@ -159,11 +164,11 @@ class Buffer:
                 buffer = Buffer(path, mmap.mmap(file.fileno(), size)) if size > DATA else None
         except (OSError, ValueError):
             return None
-        return buffer if buffer is not None and _head_of(buffer._memory) is not None else None
+        return buffer if buffer is not None and head_of(buffer._memory) is not None else None
 
     @property
     def head(self) -> Head:
-        head = _head_of(self._memory)
+        head = head_of(self._memory)
         assert head is not None, "a buffer is opened only when it has one"
         return head
 

@@ -1,9 +1,10 @@
 """Loss: a jump that undoes what was learned, or that nothing in the run's own past is like.
 
 Sees        the mean loss since the last look, and the learning rate, once a second.
-Says        `loss_jump` once the loss has stood high for `looks` looks; it stands until half of the jump is gone again. High means, for a run that has clearly
-            come down, to less than half of its first loss: it lost `share` of all its progress within a minute. For one that has not (an adversarial game,
-            reinforcement learning): it is as far above everything it ever was as twice its whole range. Both times also many times its own noise.
+Says        `loss_jump` once the loss has stood high for `looks` looks; it stands until half of the jump is gone again and it is not high any more. High means,
+            for a run that has clearly come down, to less than half of its first loss: it lost `share` of all its progress within a minute. For one that has
+            not (an adversarial game, reinforcement learning): it is as far above everything it ever was as twice its whole range. Both times also many times
+            its own noise.
 Is silent   during the first `history` looks. About rises that follow a rise of the learning rate (warm restarts), unless they go far above the first loss.
             About one bad batch: it does not last. About a jump of which half is gone again already (a learning rate at the edge of what is stable),
             unless it is far above the first loss.
@@ -18,7 +19,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from itertools import pairwise
 from math import isfinite
-from statistics import fmean, median
+from statistics import median
 
 from holdfast.domain.finding import Finding
 
@@ -90,7 +91,7 @@ class LossJump:
         passing = every[-1] < usual + 0.5 * (max(every[-self.looks - 2 :]) - usual) and level < start + _BEYOND * progress
         if sudden and not passing and (falling or self._count >= 2 * self.history):
             lost = f"{(level - self._lowest) / progress:.0%} of all its progress is lost" if falling else "it was never near that before"
-            self._passes_below = usual + 0.5 * (level - usual)
+            self._passes_below = min(limit, usual + 0.5 * (level - usual))
             self._standing = Finding(
                 kind="loss_jump", since=now - self.looks,
                 because=f"the loss jumped from {usual:.4g} to {level:.4g}: {lost}",
@@ -103,6 +104,6 @@ class LossJump:
 
 
 def _noise(values: list[float]) -> float:
-    """How much one look differs from the next, which no trend hides."""
+    """How much one look differs from the next, which no trend hides; nor does a jump before it, since nothing here is a mean."""
     steps = [abs(later - earlier) for earlier, later in pairwise(values)]
-    return max(1e-12, 1e-4 * abs(fmean(values)), median(steps))
+    return max(1e-12, 1e-4 * abs(median(values)), median(steps))

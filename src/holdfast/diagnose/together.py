@@ -64,6 +64,7 @@ _SHORT = {
     "over_time_soon": "the job will be over its time", "hopelessly_slow": "the job is hopelessly slow",
 }  # fmt: skip
 _ENOUGH = 0.3  # Of what the effect adds to a step.
+_OF_A_NODE = ("memory_running_out", "swapping", "disk_running_out")  # Who took most of it is not who runs into its end.
 _OF_ALL = ("saves_skipped", "slow_save")  # A save is one of all ranks: what holds up one of them is felt by the others.
 WITHIN_S = 120.0  # A cause and what it does are seen within this time of each other: windows of a minute, and a look or two.
 
@@ -88,9 +89,12 @@ def in_words(findings: Sequence[Finding]) -> str:
 
 
 def leading(findings: Sequence[Finding]) -> Finding:
-    """The finding a story is named after: the first that none of the others explains. What is only worth knowing gives a reason, not a name."""
+    """The finding a story is named after: the first that none of the others explains, and of several that say what they add to a step the one that adds most.
+    What is only worth knowing gives a reason, not a name.
+    """
     loud = [one for one in findings if one.severity is not Severity.INFO] or findings
-    first = next((one for one in loud if not any(_explains(other, one) and _weighs(other, one) for other in loud if other is not one)), loud[0])
+    unexplained = [one for one in loud if not any(_explains(other, one) and _weighs(other, one) for other in loud if other is not one)] or loud[:1]
+    first = max(unexplained, key=lambda one: one.adds_s) if all(one.adds_s for one in unexplained) else unexplained[0]
     # Nodes that share a machine see its memory go alike; the one with the rank that takes it can say more.
     return first if first.ranks else next((one for one in loud if one.kind == first.kind and one.ranks), first)
 
@@ -111,8 +115,12 @@ def _explains(cause: Finding, effect: Finding) -> bool:
         return cause.kind in _NUMBERS.get(effect.of, ()) and abs(effect.since - cause.since) <= WITHIN_S
     if cause.kind == "flapping":
         return cause.of == f"{effect.kind} {effect.of}".strip() and (cause.node, cause.ranks) == (effect.node, effect.ranks)
-    touches = effect.kind in _OF_ALL or _touch(cause, effect)
+    touches = effect.kind in _OF_ALL or (_on_one_node(cause, effect) if cause.kind in _OF_A_NODE else _touch(cause, effect))
     return effect.kind in EXPLAINS.get(cause.kind, ()) and touches and effect.since - cause.since >= -WITHIN_S
+
+
+def _on_one_node(one: Finding, other: Finding) -> bool:
+    return one.node == other.node if one.node and other.node else _touch(one, other)
 
 
 def _touch(one: Finding, other: Finding) -> bool:

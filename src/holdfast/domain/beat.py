@@ -14,8 +14,8 @@ from typing import Final
 
 from holdfast.domain.gauges import TABLE_BYTES
 
-_BODY: Final = struct.Struct("<IIqqqq24sqqddddqqqqd")
-_SEQUENCE: Final = struct.Struct("<Q")
+_BODY: Final = struct.Struct("IIqqqq24sqqddddqqqqd")  # Native, which is one store a field; the standard sizes are written byte by byte.
+_SEQUENCE: Final = struct.Struct("Q")
 _BACK: Final = _SEQUENCE.size + _BODY.size
 BEAT_BYTES: Final = _BACK + _SEQUENCE.size
 TABLE_AT: Final = -(-BEAT_BYTES // 64) * 64  # Behind the beat, on a line of its own: the worker's gauge table.

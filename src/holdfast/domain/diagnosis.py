@@ -35,3 +35,4 @@ class Diagnosis:
     evidence: tuple[str, ...] = ()
     alternatives: tuple[str, ...] = ()
     own_code: int = 1  # What the job exits with if it ends on this.
+    corrected: str = ""  # The class that a person gave to failures of this fingerprint, if one did.

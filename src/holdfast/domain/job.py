@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holdfast.domain.learned import Learned
 from holdfast.domain.resources import Resources
 
 
@@ -124,6 +125,8 @@ class JobSpec:
     alerts: str = ""  # The file that says who is told of incidents. Secrets are not in it, nor are they kept here.
     env: dict[str, str] = field(default_factory=dict)
     policy: Policy = Policy()
+    shape: tuple[tuple[str, str], ...] = ()  # What decides how much it needs, as the user said: ("batch", "32"). Jobs of one shape are compared.
+    learned: Learned | None = None  # From earlier jobs. None: nothing is known, or nothing of it is to be used.
 
     @property
     def world_size(self) -> int:

@@ -50,7 +50,8 @@ class LogEvent:
     under: tuple[str, ...] = ()  # The exceptions this one was raised from, innermost cause first: "ConnectionError: refused".
     times: int = 1  # How often the same was said in this place.
     warning: bool = False  # Said as a warning, an advice or a retry: not evidence by itself.
-    progress_after: int = 0  # How many signs of progress the same rank gave afterwards.
+    progress_after: int = 0  # How many signs of progress the same rank gave afterwards; long logs are thinned, so there may be more.
+    fingerprint: str = ""  # The same for the same failure elsewhere: without numbers, directories, addresses and ranks.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,12 +81,14 @@ class LogProgress:
 class LogDigest:
     paths: tuple[str, ...]
     lines: int
-    size_bytes: int
+    size_bytes: int  # Of what was read.
     events: tuple[LogEvent, ...]  # In the order of their place, bounded; the first and the last of each kind are always there.
     tail: tuple[LogLine, ...]  # The last lines of each rank or file, folded.
     progress: tuple[LogProgress, ...]  # Thinned; the first, the last and any that is not finite are always there.
+    rare: tuple[LogLine, ...] = ()  # Of the very last lines those that are like none before them, which often is where something new went wrong.
     said_finished: bool = False  # The log ends the way a training that is done ends.
     exit_codes: tuple[tuple[int | None, int], ...] = ()  # Rank where known, and the code (negative: a signal) that a launcher or scheduler wrote down.
     ranks: tuple[int, ...] = ()
     started_lines: tuple[tuple[str, int], ...] = ()  # Path and line where a run starts: a file in append mode holds several, and only the last counts.
     no_text_because: str = ""  # Why there is nothing to read: empty, binary, unreadable.
+    notes: tuple[str, ...] = ()  # What was left out and why, a sentence each: a file that is binary, a flood that was thinned.

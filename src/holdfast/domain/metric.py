@@ -138,7 +138,7 @@ METRICS: dict[str, Metric] = {
             ("host_memory_bytes", "bytes", "Memory there is."),
             ("host_swap_used_bytes", "bytes", "Swap in use."),
             ("host_file_descriptors_ratio", "ratio", "Open files over the limit of the machine."),
-            ("host_clock_offset_seconds", "s", "How far the wall clock has moved against the monotonic one since the last look."),
+            ("host_clock_offset_seconds", "s", "How far the wall clock has moved against the monotonic one since the last look; a jump is said three times."),
             ("host_clock_difference_seconds", "s", "How far the wall clock is ahead of control's; control measures it."),
             ("probe_seconds", "s", "Time the slowest probe took."),
             ("agent_cpu_ratio", "ratio", "Cores the agent uses."),

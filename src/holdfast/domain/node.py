@@ -33,7 +33,8 @@ class NodeSpec:
     network_fd: int = NO_FD  # Held open for the agent: its network namespace, if it has one of its own.
     metrics_port: int = 0  # Where its agent answers `/metrics`; 0 for nowhere.
     orphan_grace_s: float = 30.0
-    beat_every_s: float = 0.2
+    beat_every_s: float = 0.2  # While a worker starts or restores: a recovery waits for what is said.
+    step_every_s: float = 0.5
     probe_every_s: float = 1.0
 
     @property

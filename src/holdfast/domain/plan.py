@@ -24,3 +24,4 @@ class Plan:
     wait_s: float = 0.0  # Back off before starting again.
     permanent: bool = False  # STOP only: trying again cannot help, as against a budget that is used up.
     distrust: str = ""  # A checkpoint not to restore from again.
+    learned: str = ""  # The version of the learned tables it was made with; empty: with none.

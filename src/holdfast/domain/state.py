@@ -102,6 +102,7 @@ class State:
     saved_step: int = -1
     interval: IntervalChosen | None = None  # How often is saved, and why.
     distrusted: tuple[str, ...] = ()  # Checkpoints not to restore again.
+    avoided: tuple[str, ...] = ()  # Nodes that are up and are taken only when there are no others.
     poisoned: tuple[str, ...] = ()  # Those of them that gave a loss that is not finite as soon as they were restored.
     profiles: list[Profile] = field(default_factory=list)  # The newest ones; the last may be being taken.
     stop: StopAsked | None = None

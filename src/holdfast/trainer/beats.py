@@ -34,13 +34,16 @@ class Beats:
         self.save_every, self.stall_s = -1, float("nan")
 
     def beat(self) -> None:
+        self._write(monotonic_ns())
+
+    def _write(self, now_ns: int) -> None:
         view = self._view
         if view is None:
             return
         self._seq = seq = self._seq + 1
         pack_fields(
             view, seq, self.flags, self.generation, self.step, self.steps_total, self.step_started, self._phase_bytes, self.phase_since_ns,
-            monotonic_ns(), self.loss, self.grad_norm, self.data_wait_s, self.save_s, self.samples, self.saved_step, self.restored_step,
+            now_ns, self.loss, self.grad_norm, self.data_wait_s, self.save_s, self.samples, self.saved_step, self.restored_step,
             self.save_every, self.stall_s,
         )  # fmt: skip
 
@@ -48,8 +51,8 @@ class Beats:
         """Begin a phase, also the same one again: every step is a phase of its own, with its own time."""
         if phase is not self.phase:
             self.phase, self._phase_bytes = phase, phase.encode()[:24]
-        self.phase_since_ns = monotonic_ns()
-        self.beat()
+        self.phase_since_ns = now_ns = monotonic_ns()
+        self._write(now_ns)
 
 
 def open_beats(path: Path | None, *, generation: int = 0) -> Beats:

@@ -29,7 +29,7 @@ from holdfast.trainer.stop import EXIT_STOPPED, Stop
 from holdfast.trainer.training import Training
 
 Batch = TypeVar("Batch")
-_ACCOUNT_EVERY_S: Final = 0.05  # Nobody looks more often.
+_ACCOUNT_EVERY_S: Final = 0.2  # Agents look once a second.
 
 
 class Run:
@@ -75,9 +75,14 @@ class Run:
     def report(self, loss: Any = None, grad_norm: Any = None, **numbers: Any) -> None:
         """Take numbers or tensors of one element. A tensor on a GPU is read a step late; nothing waits for it."""
         try:
-            for name, value in (("loss", loss), ("grad_norm", grad_norm), *numbers.items()):
+            offer, step = self._numbers.offer, self.step + 1
+            if loss is not None:
+                offer("loss", loss, step)
+            if grad_norm is not None:
+                offer("grad_norm", grad_norm, step)
+            for name, value in numbers.items():
                 if value is not None:
-                    self._numbers.offer(name, value, step=self.step + 1)
+                    offer(name, value, step)
         except Exception as error:  # A number that cannot be read is not worth a run.
             self._say.once("report", f"a reported number could not be read and is left out: {error}")
 
@@ -208,6 +213,7 @@ class Run:
             return  # No agent is there to read the rest.
         if self._stop.wanted:
             beats.flags |= STOPPING
+        self._split.waited_besides(self._stop.waited_s)
         self._split.write(self.step, data_s=beats.data_wait_s if self._feed is not None else 0.0, save_s=beats.save_s)
         self._training.write()
         gauges.set(SKIPPED, self._saves.skipped)

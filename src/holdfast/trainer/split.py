@@ -8,7 +8,7 @@ Says        seconds in each part since the process began, in the gauge table; th
 Is wrong    where communication is neither DDP's nor a collective called by its name in torch.distributed (FSDP, a library's own): it counts as compute.
             Collectives on a GPU that run beside the computation are not waited for, and so cost nothing until the end of the backward pass, which is right.
 Costs       some ten microseconds a step on a CPU. On a GPU a hundred, since nothing is in the processor's caches after a wait: so of short steps only some are
-            measured there, twenty a second, and stand for those between them.
+            measured there, five a second, and stand for those between them.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ class Split:
         self._steps = 0
         self._since = perf_counter()
         self._paused_s = 0.0
+        self._besides_s = 0.0
         self._written_step = 0
         self._hooks: list[_Optimizer | _Backward] = []
         self._spares = False  # Whether only some of the steps are measured.
@@ -82,6 +83,11 @@ class Split:
         """Evaluation and the like are no part of a step."""
         self._paused_s += seconds
         self._measured_at += seconds
+
+    def waited_besides(self, total_s: float) -> None:
+        """So much was waited for others outside of collectives. A rank that is far from the store does not work longer for that."""
+        self._communication.add(total_s - self._besides_s)
+        self._besides_s = total_s
 
     def write(self, step: int, *, data_s: float, save_s: float) -> None:
         """Put the account where others read it, with `step` done. `data_s` and `save_s` are totals."""

@@ -39,6 +39,7 @@ class Stop:
         self._store: Any = None
         self._leave_at: int | None = None
         self._look_at_s = monotonic() + _LOOK_EVERY_S
+        self.waited_s = 0.0  # For the store, since the process began.
 
     def install(self) -> None:
         """Take SIGTERM, and hand it on to whoever had it; only the main thread may, elsewhere the signal keeps its meaning."""
@@ -60,13 +61,16 @@ class Stop:
         """Whether to leave now, with `step` finished. Costs a comparison until somebody has asked."""
         if self._alone or (not self.wanted and monotonic() < self._look_at_s):
             return self.wanted
+        began = monotonic()
         try:
-            self._look_at_s = monotonic() + _LOOK_EVERY_S
+            self._look_at_s = began + _LOOK_EVERY_S
             self.wanted = self.wanted or self._others_want()
             return self.wanted and self._agreed(step)
         except RuntimeError:  # The store is gone, and with it every way to agree: the others are being ended, or end as we do.
             self._alone = True
             return self.wanted
+        finally:
+            self.waited_s += monotonic() - began
 
     def _others_want(self) -> bool:
         store = self._open_store()
