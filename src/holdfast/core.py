@@ -11,12 +11,14 @@ Whatever arrives late carries an old generation and is dropped. Whatever is aske
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
 from holdfast import profiling, promises, standing
 from holdfast.diagnose.collectives import sharpen
 from holdfast.diagnose.first_cause import diagnose
+from holdfast.diagnose.taxonomy import CLASSES, Permanence
 from holdfast.domain.diagnosis import Cause, Diagnosis
 from holdfast.domain.effect import CaptureProfile, CaptureStacks, ChooseRanks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
 from holdfast.domain.event import (
@@ -50,6 +52,7 @@ from holdfast.recover.ladder import Fleet, decide
 PERMANENT_CODE = 80  # `holdfast run` exits with this when it judged that trying again cannot help.
 AWAY_S = 2.0  # A deadline that is answered this late was not missed by the others: control was not there to see it kept.
 BROKEN_CODE = 81  # And with this when Holdfast itself could not go on.
+CORRECTED = 0.95  # How sure a person's word makes it.
 LIMIT_CODE = 124  # And with this when the job was stopped because its time was over, as timeout(1) does.
 
 
@@ -133,6 +136,7 @@ class Core:
             state.nodes, state.pending, state.deadlines, state.attempts = {}, {}, {}, []
             state.gang, state.store, state.outcome, state.stop, state.code, state.step = None, None, None, None, 0, -1
         state.spec = event.spec
+        state.avoided = event.spec.learned.suspects if event.spec.learned is not None else ()
         state.generation = max(state.generation, event.spec.generations_before)
         state.ledger.enter(Bucket.START, state.at)
         self._enter(JobPhase.WAITING, f"waiting for {event.spec.nodes} nodes")
@@ -255,10 +259,12 @@ class Core:
         self._end(Outcome.PERMANENT, PERMANENT_CODE, because)
 
     def _choose_nodes(self, kept: tuple[str, ...], count: int) -> tuple[str, ...] | None:
-        """Ready nodes keep their place; the places of the others go to spares, in the order of their names."""
-        ready = sorted(name for name, node in self.state.nodes.items() if node.state is NodeState.READY)
+        """Ready nodes keep their place; the places of the others go to spares, in the order of their names. Who is avoided comes last, and only if need be."""
+        ready = self._in_order({name for name, node in self.state.nodes.items() if node.state is NodeState.READY})
         if len(ready) < count:
             return None
+        avoided = len(set(ready) & set(self.state.avoided))
+        ready = ready[: max(count, len(ready) - avoided)]
         places: list[str | None] = [name if name in ready else None for name in kept[:count]] + [None] * (count - len(kept[:count]))
         spares = [name for name in ready if name not in places]
         return tuple(name if name is not None else spares.pop(0) for name in places)
@@ -524,7 +530,7 @@ class Core:
         state.ledger.enter(Bucket.DIAGNOSE, state.at)
         incident = self._note_how_far_it_was(incident)
         diagnosis = diagnose(incident.exits[incident.exits_judged :], incident.findings[incident.findings_judged :], incident.stacks)
-        diagnosis = sharpen(diagnosis, incident.collectives, incident.communication)
+        diagnosis = self._as_corrected(sharpen(diagnosis, incident.collectives, incident.communication))
         if diagnosis.step < 0 <= state.step:
             diagnosis = replace(diagnosis, step=state.step)
         if state.attempts and self._ran_healthily():
@@ -537,6 +543,16 @@ class Core:
         )  # fmt: skip
         self._keep(incident.tell(state.at, f"diagnosed: {diagnosis.cause} ({diagnosis.confidence:.0%}): {diagnosis.because}"))
         self._act(plan, diagnosis)
+
+    def _as_corrected(self, diagnosis: Diagnosis) -> Diagnosis:
+        """Where a person has said what a failure of this fingerprint is, that is what it is; and whether trying again can help follows from it."""
+        learned = self._spec.learned
+        said = dict(learned.corrections).get(diagnosis.fingerprint, "") if learned is not None and diagnosis.fingerprint else ""
+        if said not in CLASSES:
+            return diagnosis
+        because = f"{said}, as somebody corrected an earlier one of the same fingerprint: {diagnosis.because}"
+        permanent = CLASSES[said].permanence is Permanence.PERMANENT
+        return replace(diagnosis, corrected=said, permanent=permanent, confidence=max(diagnosis.confidence, CORRECTED), because=because)
 
     def _note_how_far_it_was(self, incident: Incident) -> Incident:
         """The dead tell exactly how far they were; what was told in life may be seconds old."""
@@ -570,8 +586,19 @@ class Core:
         assert gang is not None
         ready = {name for name, node in state.nodes.items() if node.state is NodeState.READY}
         lost = state.nodes.keys() - ready
-        fleet = Fleet(gang=gang.nodes, spares=tuple(sorted(ready - set(gang.nodes))), lost=tuple(sorted(lost)), checkpoint=gang.restore or "")
-        return decide(diagnosis, state.attempts, fleet, self._policy)
+        fleet = Fleet(
+            gang=gang.nodes, spares=self._in_order(ready - set(gang.nodes)), lost=tuple(sorted(lost)), checkpoint=gang.restore or "",
+            blamed=self._blamed(diagnosis, gang), avoided=state.avoided,
+        )  # fmt: skip
+        return decide(diagnosis, state.attempts, fleet, self._policy, self._spec.learned)
+
+    def _blamed(self, diagnosis: Diagnosis, gang: Gang) -> str:
+        """The node to blame: as diagnosed, else the one on which all culprits ran."""
+        nodes = {gang.nodes[rank // self._spec.ranks_per_node] for rank in diagnosis.ranks if 0 <= rank < self._spec.world_size}
+        return diagnosis.node or (nodes.pop() if len(nodes) == 1 else "")
+
+    def _in_order(self, names: Collection[str]) -> tuple[str, ...]:
+        return tuple(sorted(names, key=lambda name: (name in self.state.avoided, name)))
 
     def _act(self, plan: Plan, diagnosis: Diagnosis) -> None:
         state = self.state
@@ -582,6 +609,7 @@ class Core:
             self._end(outcome, code, plan.because)
             return
         self._keep(incident.move(IncidentPhase.ACTING, at=state.at, because=f"{plan.rung.name.lower()}: {plan.because}"))
+        state.avoided = (*state.avoided, *(name for name in plan.drop if state.nodes[name].state is NodeState.READY))
         if plan.distrust:
             state.distrusted = (*state.distrusted, plan.distrust)
             state.poisoned = (*state.poisoned, plan.distrust) if diagnosis.cause is Cause.POISONED_CHECKPOINT else state.poisoned

@@ -11,6 +11,9 @@ from hypothesis import strategies as st
 
 from holdfast.core import Core
 from holdfast.domain.effect import StartGang
+from holdfast.domain.event import JobSubmitted
+from holdfast.domain.job import JobSpec, Policy
+from holdfast.domain.learned import Learned, Remedy
 from holdfast.domain.state import NodeState, State
 from holdfast.simulate.judge import encoded
 
@@ -35,10 +38,23 @@ _ANSWERS = (
 _RARE = ("stop", "stop now", "resume")
 
 
+def _learned(dice: random.Random) -> Learned:
+    """Tables that speak for leaving nodes, suspects, and a correction: what a job may be started with."""
+    causes = dice.sample(("killed", "exception", "out_of_memory", "hang", "node_lost", "vanished"), 4)
+    rows = tuple(Remedy(cause=cause, rung="respawn", again=dice.random() < 0.5, failed=dice.uniform(0.0, 9.0), failed_s=200.0) for cause in causes)
+    said = (("ValueError:f", dice.choice(("disk_full", "hang"))),)
+    return Learned(version="v", remedies=rows, suspects=tuple(dice.sample(("n0", "n1", "n2", "n3"), 2)), corrections=said)
+
+
 def _play(seed: int, length: int) -> Teller:
     """A random story: whatever could be said is said, sense or not."""
     dice, teller = random.Random(seed), Teller()
-    teller.play(f"submit nodes={dice.choice((1, 2))} spares=1 restarts_in_a_row=3")
+    nodes = dice.choice((1, 2))
+    if dice.random() < 0.5:
+        teller.play(f"submit nodes={nodes} spares=1 restarts_in_a_row=3")
+    else:
+        spec = JobSpec(job="scenario", argv=("train.py",), nodes=nodes, spares=1, policy=Policy(restarts_in_a_row=3), learned=_learned(dice))
+        teller.take(JobSubmitted(at=teller.at, spec=spec))
     for _ in range(length):
         pool = dice.choice((_ALWAYS, _WITH_GANG, _WITH_GANG, _ANSWERS, _RARE if dice.random() < 0.2 else _WITH_GANG))
         command = dice.choice(pool)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.domain.rate import Rate, gamma_quantile, gamma_share
 from holdfast.recover.interval import (
     LONGEST_S,
     SAVING_MAX,
@@ -18,10 +19,7 @@ from holdfast.recover.interval import (
     WORTH_CHANGING,
     Measured,
     Prior,
-    Rate,
     decide,
-    gamma_quantile,
-    gamma_share,
     one_plus_w0,
     optimum_s,
     posterior,

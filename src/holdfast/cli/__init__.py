@@ -26,15 +26,27 @@ from holdfast.cli.alerting import checked_alerts
 from holdfast.cli.job import hold, is_held, jobs, known_job, new_job, state_of
 from holdfast.cli.live import Live, mode_for
 from holdfast.cli.metrics import metrics_at
-from holdfast.cli.options import REFUSED, check_fits, checkpoint_every, gpus_of, limited_anew, limits_of, processes_per_node, resources_of, whole_nodes
+from holdfast.cli.options import (
+    REFUSED,
+    check_fits,
+    checkpoint_every,
+    gpus_of,
+    limited_anew,
+    limits_of,
+    processes_per_node,
+    resources_of,
+    shape_of,
+    whole_nodes,
+)
 from holdfast.cli.plan import plan
 from holdfast.cli.queueing import queue, shares, why
 from holdfast.cli.run import ask_to_stop, attach_job, detach, exit_code, run_job
 from holdfast.control.journal import Journal
 from holdfast.domain.job import JobSpec, Policy
+from holdfast.domain.learned import Learned
 from holdfast.domain.profile import STEPS
 from holdfast.errors import HoldfastError, UserError
-from holdfast.launch.layout import JobDirectory
+from holdfast.launch.layout import JobDirectory, past_database
 from holdfast.settings import alerts_file, remote_root, state_root
 
 app = typer.Typer(
@@ -57,6 +69,7 @@ AlertsFile = Annotated[
     typer.Option("--alerts", metavar="FILE", help="Tell people of incidents as this file says; '' for nobody.", show_default="$HOLDFAST_ALERTS, or nobody"),
 ]
 TimeLimit = Annotated[str, typer.Option("--time-limit", metavar="TIME", help="The job should be run no longer than this, such as 12h.", show_default="none")]
+NoLearning = Annotated[bool, typer.Option("--no-learning", help="Use nothing that was learned from earlier jobs.")]
 Name = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `holdfast ps` lists it.")]
 
 
@@ -121,6 +134,10 @@ def run(
         str, typer.Option(metavar="report|stop", help="Beyond a limit: say so and why, and go on; or save, stop, and be ready to be resumed.")
     ] = "report",
     no_profile: Annotated[bool, typer.Option("--no-profile", help="Take no profile by itself when something is slow.")] = False,
+    no_learning: NoLearning = False,
+    shape: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="What decides how much memory it needs, such as batch=32; runs of one shape are compared.")
+    ] = None,
     remote: RemoteRoot = None,
     alerts: AlertsFile = None,
     rules: Annotated[list[Path] | None, typer.Option("--rules", metavar="FILE", help="Rules of your own beside the shipped ones; may be given often.")] = None,
@@ -150,11 +167,13 @@ def run(
         save_every=checkpoint_every(save_every),
         limits=limits_of(time_limit=time_limit, epoch_limit=epoch_limit, target=target, within=within, at_limit=at_limit),
         policy=Policy(max_restarts=max_restarts, stop_grace_s=stop_grace_s, profile_every_s=None if no_profile else Policy().profile_every_s),
+        shape=shape_of(shape or []),
     )  # fmt: skip
     _check_script(spec)
     check_fits(spec)
     at = metrics_at(metrics, agent_metrics or 0, token_file=metrics_token_file, cert_file=metrics_cert, key_file=metrics_key, spec=spec)
     spec = dataclasses.replace(spec, metrics=at, alerts=checked_alerts(alerts_file(alerts)), rules=_checked_rules(rules or []))
+    spec = dataclasses.replace(spec, learned=None if no_learning else _learned(root, spec))
     directory = new_job(root, spec.job)
     _run(directory, reached(dataclasses.replace(spec, remote=address_for(remote_root(remote), spec.job))), as_json=as_json, detached=detached)
 
@@ -166,6 +185,7 @@ def resume(
     alerts: Annotated[str | None, typer.Option("--alerts", metavar="FILE", help="Tell others of incidents; '' for nobody.", show_default="as it was")] = None,
     time_limit: Annotated[str | None, typer.Option(metavar="TIME", help="Another time limit, in all; '' for none.", show_default="as it was")] = None,
     at_limit: Annotated[str | None, typer.Option(metavar="report|stop", help="Beyond a limit: say so, or stop.", show_default="as it was")] = None,
+    no_learning: NoLearning = False,
     detached: Detached = False,
     state: State = None,
     as_json: AsJson = False,
@@ -176,6 +196,7 @@ def resume(
     told = spec.alerts if alerts is None else checked_alerts(alerts)
     spec = dataclasses.replace(spec, run=secrets.token_hex(8), alerts=told, remote=spec.remote if remote is None else address_for(remote, job))
     spec = dataclasses.replace(spec, limits=limited_anew(spec.limits, time_limit, at_limit))
+    spec = dataclasses.replace(spec, learned=None if no_learning else _learned(state_root(state), spec))
     _run(directory, reached(spec, again=True), as_json=as_json, detached=detached)
 
 
@@ -249,9 +270,23 @@ def show(job: Name, state: State = None, as_json: AsJson = False) -> None:
 
 @app.command()
 def incidents(
-    job: Name, number: Annotated[int | None, typer.Argument(help="One incident, with its whole story.")] = None, state: State = None, as_json: AsJson = False
+    job: Annotated[str, typer.Argument(metavar="[JOB]", help="The job's name, as `holdfast ps` lists it.", show_default="all jobs")] = "",
+    number: Annotated[int | None, typer.Argument(help="One incident, with its whole story.")] = None,
+    cause: Annotated[str, typer.Option(metavar="CAUSE", help="Only of this cause, after corrections.", show_default="any")] = "",
+    node: Annotated[str, typer.Option(metavar="NODE", help="Only those put down to this node.", show_default="any")] = "",
+    since: Annotated[str, typer.Option(metavar="TIME", help="Only so new: 12h, 7d, or a date such as 2026-11-10.", show_default="any")] = "",
+    of_job: Annotated[str, typer.Option("--job", metavar="JOB", help="Only of this job; the same as JOB.", show_default="all jobs")] = "",
+    state: State = None,
+    as_json: AsJson = False,
 ) -> None:
-    """List what went wrong in a job, or tell the story of one incident."""
+    """List what went wrong in a job, or tell the story of one incident; or search the incidents of all jobs."""
+    if cause or node or since or of_job or not job:
+        from holdfast.cli.learning_shown import search_json, search_table
+        from holdfast.cli.lessons import found
+
+        chosen_ones = found(state_root(state), cause=cause, node=node, since=since, job=of_job or job, now=time.time())
+        _print_json(search_json(chosen_ones)) if as_json else Console().print(search_table(chosen_ones))
+        return
     seen = state_of(known_job(state_root(state), job))
     if number is None:
         _print_json(tables.incidents_json(seen)) if as_json else Console().print(tables.incidents_table(seen))
@@ -259,7 +294,32 @@ def incidents(
     chosen = next((incident for incident in seen.incidents if incident.id == number), None)
     if chosen is None:
         raise UserError(f"job {job!r} has no incident {number}; it has {len(seen.incidents)}: `holdfast incidents {job}` lists them")
-    _print_json(tables.incident_json(seen, chosen)) if as_json else Console().print(tables.story(seen, chosen))
+    from holdfast.cli.lessons import before, seen_lines
+
+    earlier = before(state_root(state), job, chosen)
+    if as_json:
+        _print_json({**tables.incident_json(seen, chosen), "seen_before": earlier.says if earlier is not None else None})
+    else:
+        Console().print(tables.story(seen, chosen), seen_lines(earlier))
+
+
+@app.command()
+def correct(
+    incident: Annotated[str, typer.Argument(metavar="INCIDENT", help="JOB/NUMBER, or fingerprint:TEXT.")],
+    cause: Annotated[str, typer.Argument(metavar="CAUSE", help="What it really was: a class of docs/causes.md.")],
+    because: Annotated[str, typer.Option(metavar="TEXT", help="Why, for whoever reads it later.")] = "",
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a failure really was. The next one of the same fingerprint is called so at once; training takes it in."""
+    from holdfast.cli.lessons import correct as corrected
+
+    said = corrected(state_root(state), incident, cause, because)
+    if as_json:
+        _print_json(msgspec.to_builtins(said))
+    else:
+        was = f", which was called {said.was}" if said.was else ""
+        print(f"correction {said.number}: {said.fingerprint}{was}, is {said.cause} from now on; `holdfast learn revoke {said.number}` takes it back")
 
 
 @app.command()
@@ -383,6 +443,24 @@ def detect(
     raise typer.Exit(run_detect(files, as_json=as_json, out=sys.stdout, err=sys.stderr))
 
 
+@app.command()
+def diagnose(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH…", help="Log files, compressed or not, directories of them, - for the standard input, or the name of a job.")
+    ],
+    explain: Annotated[bool, typer.Option("--explain", help="The whole reasoning.")] = False,
+    each: Annotated[bool, typer.Option("--each", help="Every file is a case of its own.")] = False,
+    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page that needs nothing else.", show_default="none")] = None,
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say from logs what broke, where, whether trying again can help, and what to do. Exit status: 0 healthy, 10 transient, 11 permanent, 12 unclear."""
+    from holdfast.cli.diagnose import Asked, run_diagnose
+
+    asked = Asked(paths=tuple(paths), explain=explain, as_json=as_json, each=each, html=html, state=state_root(state))
+    raise typer.Exit(run_diagnose(asked, out=sys.stdout, err=sys.stderr))
+
+
 app.command()(plan)
 for _command in (queue, why, shares):
     app.command()(_command)
@@ -438,6 +516,13 @@ class _Checkpoint(TyperGroup):
         self.commands = self.commands or typer.main.get_group(checkpoints.app).commands
 
 
+class _Learn(_Checkpoint):
+    def _load(self) -> None:
+        from holdfast.cli import learning
+
+        self.commands = self.commands or typer.main.get_group(learning.app).commands
+
+
 class _Rules(_Checkpoint):
     def _load(self) -> None:
         from holdfast.cli import rules
@@ -461,6 +546,7 @@ class _Dashboards(_Checkpoint):
 
 
 app.add_typer(typer.Typer(), name="dashboards", cls=_Dashboards, no_args_is_help=True, help="Write dashboards for Grafana, and alerts for Prometheus.")
+app.add_typer(typer.Typer(), name="learn", cls=_Learn, no_args_is_help=True, help="What was learned from earlier jobs; corrections; export.")
 app.add_typer(typer.Typer(), name="rules", cls=_Rules, no_args_is_help=True, help="List, check, test and export the rules that watch a job.")
 app.add_typer(typer.Typer(), name="checkpoint", cls=_Checkpoint, no_args_is_help=True, help="List, verify, prune, compare, export and import checkpoints.")
 
@@ -478,6 +564,18 @@ def main() -> None:
     except HoldfastError as error:
         print(f"holdfast: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+
+
+def _learned(root: Path, spec: JobSpec) -> Learned | None:
+    """What earlier jobs have taught; and a word of warning where they say that this one will not fit."""
+    if not past_database(root).exists():
+        return None
+    from holdfast.cli.lessons import learned_for, peak_warning
+
+    warning = peak_warning(root, spec)
+    if warning:
+        print(f"holdfast: {warning}", file=sys.stderr)
+    return learned_for(root, spec.job)
 
 
 def _checked_rules(files: list[Path]) -> tuple[str, ...]:

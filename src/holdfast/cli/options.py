@@ -7,7 +7,7 @@ import os
 import re
 import resource
 import string
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -191,6 +191,17 @@ def _size(option: str, text: str) -> int | None:
     if size_bytes < MEMORY_BYTES_MIN:
         raise UserError(f"{option} {text} is too little: in less than {size(MEMORY_BYTES_MIN)} no worker gets as far as its first line")
     return int(size_bytes)
+
+
+def shape_of(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """What `--shape KEY=VALUE` said, by key."""
+    found: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip() or not value.strip():
+            raise UserError(f"--shape is KEY=VALUE such as batch=32, not {text!r}")
+        found[key.strip()] = value.strip()
+    return tuple(sorted(found.items()))
 
 
 def gpus_of(text: str, nodes: int) -> tuple[int, ...]:

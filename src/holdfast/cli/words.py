@@ -125,7 +125,7 @@ def cause_of(incident: Incident) -> str:
         return finding_sentence(leading(incident.findings)) if incident.findings else "not known yet"
     last = incident.diagnoses[-1]
     where = f" ({culprit_of(last)})" if culprit_of(last) else ""
-    return f"{last.cause.replace('_', ' ')}{where}"
+    return f"{(last.corrected or last.cause).replace('_', ' ')}{where}"
 
 
 def finding_sentence(finding: Finding) -> str:

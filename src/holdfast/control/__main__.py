@@ -35,6 +35,7 @@ from holdfast.control.memory import Memory
 from holdfast.control.metrics import ControlMetrics
 from holdfast.control.newest import Newest
 from holdfast.control.observer import Observer
+from holdfast.control.remembering import Remembering
 from holdfast.control.rulebook import rules_of
 from holdfast.control.samples import Samples
 from holdfast.control.view import job_signals, view_of
@@ -79,6 +80,7 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S = 0.2
 _HELD_WITHIN_S = 2.0
+_PAST_S = 5.0  # For what happened to be written into the history of all jobs.
 _ALERTS_S = 5.0  # For the last alerts to arrive, once the job has ended.
 _UPLOAD_S = 10.0  # For the last checkpoint to arrive in the remote store, once the job has ended.
 _UNWRITTEN_CODE = 74
@@ -102,6 +104,7 @@ class Control:
         self._inbox = Inbox()
         self._samples = Samples(directory.samples)
         self._history = Keeper(History(directory.series))
+        self._remembering = Remembering(directory.past, directory.job, self._note)
         self._agents: dict[str, Channel] = {}
         self._viewers: set[Channel] = set()
         self._readers: set[Channel] = set()  # The viewers that want rank 0's output too.
@@ -468,6 +471,7 @@ class Control:
             self._note_profiles()
             self._samples.add(view)
             self._history.look(self._watching.rings, self.now())
+            self._remembering.look(self._core.state, self._observer.ranks, self._agents.keys(), self.now())
             for viewer in self._viewers:
                 viewer.send(view)
             self._send_figures()
@@ -517,6 +521,7 @@ class Control:
         if self._alerts is not None:
             await self._alerts.finish(within_s=0.5 if in_a_hurry else _ALERTS_S)
             self._pass_on_notes()
+        self._remembering.finish(state, self.now(), within_s=0.5 if in_a_hurry else _PAST_S)
         final = self._view()
         for viewer in list(self._viewers):
             viewer.send(final)

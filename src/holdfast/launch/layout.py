@@ -9,6 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
+def past_database(root: Path) -> Path:
+    """What is known of earlier jobs: incidents, service, corrections. One file for all of them."""
+    return root / "history.db"
+
+
 @dataclass(frozen=True, slots=True)
 class JobDirectory:
     """`jobs/<id>/` under the state directory: what outlives nodes, and under `nodes/` what does not."""
@@ -55,6 +60,11 @@ class JobDirectory:
     def series(self) -> Path:
         """The history of the job's series."""
         return self.path / "series.db"
+
+    @property
+    def past(self) -> Path:
+        """The history shared by all jobs of this state directory."""
+        return past_database(self.path.parent.parent)
 
     @property
     def alerts(self) -> Path:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.domain.diagnosis import Cause, Diagnosis
 from holdfast.domain.job import Policy
+from holdfast.domain.learned import Learned
 from holdfast.domain.plan import Plan, Rung
 from holdfast.domain.state import Attempt
+from holdfast.recover.worth import other_node
 
 # What the program does to itself: it will do it again at the same place.
 _OWN_DOING = (Cause.EXCEPTION, Cause.EXIT_CODE, Cause.CRASH, Cause.OUT_OF_MEMORY)
@@ -29,19 +31,27 @@ _ALIKE_TIMES = 10  # Where progress is only guessed at, this many budgets of the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """What there is to recover with. All sorted."""
+    """What there is to recover with. The spares stand in the order in which they are taken."""
 
     gang: tuple[str, ...]
     spares: tuple[str, ...]
     lost: tuple[str, ...]
     checkpoint: str = ""  # The one the gang that failed was restored from.
+    blamed: str = ""  # The one node on which the culprits ran, where there is one.
+    avoided: tuple[str, ...] = ()  # Taken only when there are no others.
 
 
-def decide(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, policy: Policy) -> Plan:
-    """Choose the rung for `diagnosis`, given what was tried before and what is left."""
+def decide(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, policy: Policy, learned: Learned | None = None) -> Plan:
+    """Choose the rung for `diagnosis`, given what was tried before, what is left, and what earlier jobs have taught."""
+    plan = _decide(diagnosis, history, fleet, policy, learned)
+    return plan if learned is None else replace(plan, learned=learned.version)
+
+
+def _decide(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, policy: Policy, learned: Learned | None) -> Plan:
     if diagnosis.permanent:
         return Plan(rung=Rung.STOP, permanent=True, because=f"{diagnosis.cause} is permanent: {diagnosis.because}")
-    same = _same_again(diagnosis, history, policy)
+    elsewhere = _elsewhere(diagnosis, history, fleet, learned)
+    same = "" if elsewhere else _same_again(diagnosis, history, policy)
     spent = same or _spent(diagnosis, history, policy)
     if spent:
         return Plan(rung=Rung.STOP, permanent=bool(same), because=spent, alternatives=("respawn: it was tried and did not help",))
@@ -50,11 +60,24 @@ def decide(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, polic
     drop = tuple(sorted(node for node in fleet.gang if node in fleet.lost))  # A node that was lost and is back keeps its place.
     if drop:
         return _replace(drop, fleet, wait_s, distrust)
+    if elsewhere:
+        said = f"{fleet.spares[0]} takes the place of {fleet.blamed}, which is up: {elsewhere}"
+        spare, alternatives = fleet.spares[:1], (f"respawn on {fleet.blamed}: it is expected to cost more",)
+        return Plan(rung=Rung.REPLACE, because=said, drop=(fleet.blamed,), take=spare, wait_s=wait_s, distrust=distrust, alternatives=alternatives)
     after = f" after {wait_s:.0f} s, since {_in_a_row(history)} faults came without progress" if wait_s else ""
     said = f"{diagnosis.cause} may pass: all ranks start again from their warm parents{after}"
     if distrust:
         said = f"checkpoint {distrust} {_DISTRUSTED_FOR[diagnosis.cause]}: all ranks start again from the one before it"
     return Plan(rung=Rung.RESPAWN, because=said, wait_s=wait_s, distrust=distrust, alternatives=("replace: the node itself shows no fault",))
+
+
+def _elsewhere(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, learned: Learned | None) -> str:
+    """Why the node that is to blame is left for a spare though it is up, or nothing."""
+    if fleet.blamed not in fleet.gang or fleet.blamed in (*fleet.lost, *fleet.avoided) or diagnosis.cause in _DISTRUSTED_FOR:
+        return ""
+    if not fleet.spares or fleet.spares[0] in fleet.avoided:
+        return ""
+    return other_node(diagnosis, learned, again=_in_a_row(history) > 0)
 
 
 def _replace(drop: tuple[str, ...], fleet: Fleet, wait_s: float, distrust: str) -> Plan:

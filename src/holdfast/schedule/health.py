@@ -19,6 +19,7 @@ from __future__ import annotations
 import heapq
 import math
 
+from holdfast.domain.rate import believed
 from holdfast.schedule.place import Health
 from holdfast.schedule.policy import Policy
 from holdfast.schedule.usage import Usage
@@ -80,8 +81,8 @@ class Care:
             return 1.0
         policy, fleet = self._policy, self._nodes
         rate = (1.0 + self._failures.used(fleet, now)) / (policy.node_mtbf_s + self._service.used(fleet, now))
-        prior = policy.health_prior
-        return (prior + self._failures.used(node, now)) / (prior + rate * self._service.used(node, now))
+        own = believed(prior=policy.health_prior, per_s=rate, failures=self._failures.used(node, now), service_s=self._service.used(node, now))
+        return own.mean / rate
 
     def verdict(self, node: int, now: float) -> tuple[Health, str]:
         """What this node may be used for, and why."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from holdfast.recover.interval import gamma_share
+from holdfast.domain.rate import gamma_share
 
 
 def exactly(count: int, mean: float) -> float:

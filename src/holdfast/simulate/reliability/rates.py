@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from holdfast.recover.interval import gamma_quantile
+from holdfast.domain.rate import gamma_quantile
 
 CONFIDENCE = 0.95
 

@@ -1,0 +1,1 @@
+"""Fleets that are played, to measure what is learned from them."""

@@ -1,0 +1,57 @@
+"""Remembering: what of a job's state is worth keeping when the job is gone."""
+
+from __future__ import annotations
+
+from holdfast.domain.finding import Finding
+from holdfast.domain.incident import Incident, IncidentPhase
+from holdfast.domain.past import PastIncident, PastRemedy
+
+_TEXT_MAX, _EVIDENCE_MAX = 500, 8
+
+
+def past_of(job: str, incident: Incident) -> PastIncident:
+    last = incident.diagnoses[-1] if incident.diagnoses else None
+    finding = incident.findings[0] if incident.findings else None
+    evidence = last.evidence if last is not None else finding.evidence if finding is not None else ()
+    again = max(0, incident.step_before - incident.step_after) if min(incident.step_before, incident.step_after) >= 0 else 0
+    return PastIncident(
+        job=job, number=incident.id, opened_at=incident.opened_at, closed_at=incident.closed_at,
+        cause=last.corrected or last.cause if last is not None else finding.kind if finding is not None else "",
+        because=(last.because if last is not None else finding.because if finding is not None else "")[:_TEXT_MAX],
+        fingerprint=last.fingerprint if last is not None else finding.kind if finding is not None else "",
+        node=_node(incident), ranks=last.ranks if last is not None else finding.ranks if finding is not None else (),
+        permanent=last.permanent if last is not None else False, confidence=last.confidence if last is not None else 0.0,
+        outcome=_outcome(incident), stands=incident.stands, remedies=_remedies(incident), cost_s=sum(incident.costs.values()), steps_again=again,
+        evidence=tuple(line[:_TEXT_MAX] for line in evidence[:_EVIDENCE_MAX]), learned=next((plan.learned for plan in reversed(incident.plans)), ""),
+    )  # fmt: skip
+
+
+def _outcome(incident: Incident) -> str:
+    if incident.is_open:
+        return "open"
+    return "resolved" if incident.phase is IncidentPhase.RESOLVED else "gave_up"
+
+
+def _node(incident: Incident) -> str:
+    """The node to blame: as diagnosed, else the one on which the culprit was found."""
+    if incident.diagnoses and incident.diagnoses[-1].node:
+        return incident.diagnoses[-1].node
+    blamed = set(incident.diagnoses[-1].ranks) if incident.diagnoses else set()
+
+    def fits(finding: Finding) -> bool:
+        return bool(finding.node) and (not blamed or bool(blamed & set(finding.ranks)))
+
+    return next((finding.node for finding in incident.findings if fits(finding)), "")
+
+
+def _remedies(incident: Incident) -> tuple[PastRemedy, ...]:
+    """Every plan but the last met another fault. What each cost is the time from when it was chosen to when the next one was, or to the end."""
+    chosen_at = [line.at for line in incident.story if line.what.startswith("acting:")]
+    ends = [*chosen_at[1:], incident.closed_at if incident.closed_at is not None else (chosen_at or [0.0])[-1]]
+    acted = [plan for plan in incident.plans if plan.rung.name != "STOP"]
+    found = []
+    for place, (plan, at, end) in enumerate(zip(acted, chosen_at, ends, strict=False)):
+        worked = place == len(incident.plans) - 1 and incident.phase is IncidentPhase.RESOLVED
+        if worked or place < len(incident.plans) - 1 or not incident.is_open:
+            found.append(PastRemedy(rung=plan.rung.name.lower(), worked=worked, cost_s=max(0.0, end - at)))
+    return tuple(found)

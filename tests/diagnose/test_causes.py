@@ -1,0 +1,161 @@
+"""Causes: from logs as people have them to one answer, with its lines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.diagnose.causes import Beside, diagnose
+from holdfast.diagnose.reading import read
+from holdfast.diagnose.taxonomy import CLASSES
+from holdfast.domain.finding import Finding
+from holdfast.domain.kernel_event import KernelEvent
+from holdfast.domain.log_diagnosis import LogDiagnosis
+from holdfast.domain.log_event import LogDigest
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    step()\n'
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of {total} GiB of which 0.10 GiB is free. "
+STEPS = "".join(f"step {number} loss: {3 - number / 100:.3f}\n" for number in range(40))
+
+
+def said(*texts: str, **more: object) -> LogDiagnosis:
+    digest = read([(f"rank{number}.log" if len(texts) > 1 else "train.log", [text.encode()]) for number, text in enumerate(texts)])
+    return diagnose(digest, **more)  # type: ignore[arg-type]
+
+
+def test_an_exception_names_its_class_with_the_line_it_stands_on() -> None:
+    one = said(f"{STEPS}{TRACEBACK}RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x512 and 768x10)\n")
+    assert (one.cause, one.permanence, one.scope) == ("shape_mismatch", "permanent", "job_code")
+    assert one.evidence[0].path == "train.log"
+    assert one.evidence[0].line == 44
+    assert one.step == 39
+    assert one.confidence > 0.6
+
+
+def test_an_error_after_which_training_went_on_is_healthy() -> None:
+    one = said(f"{TRACEBACK}ConnectionResetError: [Errno 104] Connection reset by peer\nretrying\n{STEPS}Training completed\n")
+    assert one.cause == "healthy"
+
+
+def test_a_log_without_anything_is_not_called_healthy() -> None:
+    assert said("").cause == "unknown"
+    assert said("loading the model\n").cause == "unknown"
+    assert "cannot tell" in said("").because
+
+
+def test_a_binary_is_said_to_be_one() -> None:
+    one = diagnose(read([("a.out", [bytes(range(256)) * 50])]))
+    assert one.cause == "unknown"
+    assert one.because.startswith("I cannot tell, because")
+
+
+def test_advice_is_no_evidence() -> None:
+    advice = "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.\n"
+    one = said(f"{TRACEBACK}RuntimeError: CUDA error: an illegal memory access was encountered\n{advice}")
+    assert one.cause == "gpu_illegal_access"
+    assert "device_assert" not in {name for name, share in one.alternatives if share > 0.1}
+
+
+@pytest.mark.parametrize(
+    ("held", "permanence"),
+    [("this process has 38.00 GiB memory in use.", "permanent"), ("this process has 3.00 GiB memory in use.", "unclear"), ("", "unclear")],
+)
+def test_whose_memory_is_full_decides_whether_trying_again_can_help(held: str, permanence: str) -> None:
+    assert said(f"{TRACEBACK}{OOM.format(total='39.39')}Including non-PyTorch memory, {held}\n").permanence == permanence
+
+
+def test_a_bare_kill_is_never_proof_of_a_lack_of_memory() -> None:
+    bare = said(f"{STEPS}/var/spool/job: line 3:  4242 Killed                  python train.py\n")
+    assert bare.permanence == "unclear"
+    proven = said(f"{STEPS}Killed\n", beside=Beside(kernel=(KernelEvent(kind="oom_kill", message="Memory cgroup out of memory: Killed process 4242", at=0.0),)))
+    assert proven.cause == "host_oom"
+    assert proven.confidence > bare.confidence
+
+
+def test_status_codes_decide_about_services() -> None:
+    broken = said(f"{TRACEBACK}requests.exceptions.HTTPError: 503 Server Error: Service Unavailable for url: https://hub.example.org/m\n")
+    assert broken.permanence == "transient"
+    refused = said(f"{TRACEBACK}requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://hub.example.org/m\n")
+    assert (refused.cause, refused.permanence) == ("remote_service_error", "permanent")
+
+
+def test_xids_are_read_by_number_and_the_earlier_one_counts() -> None:
+    one = said("[100.1] NVRM: Xid (PCI:0000:3b:00): 79, pid=11, GPU has fallen off the bus.\n[100.2] NVRM: Xid (PCI:0000:3b:00): 45, pid=11, Ch 00000010\n")
+    assert (one.cause, one.permanence) == ("gpu_fell_off_bus", "transient")
+    assert said("[100.1] NVRM: Xid (PCI:0000:3b:00): 63, pid=11, Row Remapper: New row marked for remapping\n").cause not in ("gpu_ecc", "gpu_xid_other")
+
+
+def test_an_echo_does_not_win_while_somebody_says_a_cause() -> None:
+    watchdog = (
+        "[rank{rank}]:[E1116 04:05:06.1 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=88, "
+        "OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600012 milliseconds before timing out.\n"
+    )
+    one = said(*(STEPS + (f"{TRACEBACK}KeyError: 'labels'\n" if rank == 2 else watchdog.format(rank=rank)) for rank in range(8)))
+    assert (one.cause, one.ranks) == ("code_error", (2,))
+    alone = said(*(STEPS + ("" if rank == 5 else watchdog.format(rank=rank)) for rank in range(8)))
+    assert (alone.cause, alone.ranks) == ("nccl_timeout", (5,)), "who says nothing while all others wait is the one to look at"
+
+
+def test_the_last_run_of_a_file_counts() -> None:
+    run = f"Starting training\n{STEPS}{TRACEBACK}"
+    one = said(f"{run}KeyError: 'a'\n{run}FileNotFoundError: [Errno 2] No such file or directory: '/d/x'\n")
+    assert one.cause == "file_not_found"
+
+
+def test_a_correction_changes_the_answer_for_the_same_failure() -> None:
+    text = f"{STEPS}{TRACEBACK}RuntimeError: the sampler is in a wrong state\n"
+    first = said(text)
+    assert first.fingerprint
+    again = said(text.replace("line 9", "line 11"), overrides={first.fingerprint: "data_corrupt"})
+    assert again.cause == "data_corrupt"
+    assert "corrected" in again.because
+    assert said(text, overrides={first.fingerprint: "no_such_class"}).cause == first.cause
+
+
+def test_findings_and_exit_codes_stand_beside_the_log() -> None:
+    assert said(STEPS, beside=Beside(exit_codes=((3, -11),))).cause == "segfault"
+    assert said("", beside=Beside(findings=(Finding(kind="silent_node", because="nothing was heard of n7"),))).cause == "unknown", "an empty log stays one"
+    quiet = said(STEPS, beside=Beside(findings=(Finding(kind="silent_node", because="nothing was heard of n7"),), exit_codes=((0, 1),)))
+    assert "node_fail" in {quiet.cause, *(name for name, _ in quiet.alternatives)}
+
+
+def test_numbers_speak_where_no_line_does() -> None:
+    series = {"cgroup_memory_bytes": [(0.0, 1e9), (60.0, 7.9e9)], "cgroup_memory_limit_bytes": [(0.0, 8e9), (60.0, 8e9)]}
+    one = said(STEPS, beside=Beside(series=series, exit_codes=((0, -9),)))
+    assert one.cause == "host_oom"
+    assert any("of its limit" in line for line in one.reasoning)
+
+
+def test_a_loss_that_is_not_finite_is_seen_without_any_error() -> None:
+    assert said(f"{STEPS}step 41 loss: nan\nstep 42 loss: nan\nRuntimeError: Loss is nan, stopping training\n").cause == "numeric_nan"
+
+
+def test_other_languages_keep_numbers_and_names() -> None:
+    assert said(f"{TRACEBACK}OSError: [Errno 28] Auf dem Gerät ist kein Speicherplatz mehr verfügbar: '/out/model.pt'\n").cause == "disk_full"
+    assert said(f"{TRACEBACK}PermissionError: [Errno 13] Permission non accordée: '/data'\n").cause == "permission_denied"
+
+
+class Certain:
+    def probabilities(self, digest: LogDigest, /) -> Mapping[str, float]:
+        return {"gpu_nvlink": 1.0}
+
+
+def test_a_clear_line_outweighs_the_model_and_the_model_decides_where_there_is_none() -> None:
+    assert said(f"{TRACEBACK}ModuleNotFoundError: No module named 'einops'\n", model=Certain()).cause == "import_missing"
+    assert said(f"{TRACEBACK}vendor.StrangeError: 0x17\n", model=Certain()).cause == "gpu_nvlink"
+
+
+PIECES = [STEPS, TRACEBACK, "KeyError: 'x'\n", "Killed\n", OOM.format(total="8") + "\n", "NCCL WARN socketProgress: closed\n", "\x00", "exitcode  : -9\n"]
+
+
+@given(st.lists(st.sampled_from(PIECES), max_size=8))
+def test_any_log_has_an_answer_whose_probabilities_are_ones(parts: list[str]) -> None:
+    one = said("".join(parts))
+    assert one.cause in CLASSES
+    assert one.permanence in ("transient", "permanent", "unclear")
+    assert 0 < one.confidence <= 1
+    assert one.confidence + sum(share for _, share in one.alternatives) <= 1 + 1e-9
+    assert all(share <= one.confidence + 1e-9 for _, share in one.alternatives)
