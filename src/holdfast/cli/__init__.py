@@ -1,9 +1,10 @@
-"""The command line. Each command is a few lines here; what it does is in the module it names."""
+"""The command line. Each command is a few lines here; what it does is in the module it names, which is imported when the command is run: a command that
+answers at once should also start at once.
+"""
 
 from __future__ import annotations
 
 import ast
-import asyncio
 import dataclasses
 import importlib.util
 import json
@@ -12,42 +13,23 @@ import secrets
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
-from rich.console import Console
 from typer.core import TyperCommand, TyperGroup
 
 from holdfast import __version__
-from holdfast.cli import tables
-from holdfast.cli.address import address_for, reached
-from holdfast.cli.alerting import checked_alerts
-from holdfast.cli.job import hold, is_held, jobs, known_job, new_job, state_of
-from holdfast.cli.live import Live, mode_for
-from holdfast.cli.metrics import metrics_at
-from holdfast.cli.options import (
-    REFUSED,
-    check_fits,
-    checkpoint_every,
-    gpus_of,
-    limited_anew,
-    limits_of,
-    processes_per_node,
-    resources_of,
-    shape_of,
-    whole_nodes,
-)
 from holdfast.cli.plan import plan
 from holdfast.cli.queueing import queue, shares, why
-from holdfast.cli.run import ask_to_stop, attach_job, detach, exit_code, run_job
-from holdfast.control.journal import Journal
 from holdfast.domain.job import JobSpec, Policy
 from holdfast.domain.learned import Learned
 from holdfast.domain.profile import STEPS
 from holdfast.errors import HoldfastError, UserError
 from holdfast.launch.layout import JobDirectory, past_database
 from holdfast.settings import alerts_file, remote_root, state_root
+
+if TYPE_CHECKING:
+    from holdfast.cli.live import Live
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, help="Holdfast keeps training running: `holdfast run train.py`.",
@@ -77,6 +59,8 @@ class _Run(TyperCommand):
     """Flags of torchrun that mean nothing here are known, so that the error can say why."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        from holdfast.cli.options import REFUSED
+
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
@@ -156,6 +140,12 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Run a training script and keep it running."""
+    from holdfast.cli.address import address_for, reached
+    from holdfast.cli.alerting import checked_alerts
+    from holdfast.cli.job import new_job
+    from holdfast.cli.metrics import metrics_at
+    from holdfast.cli.options import check_fits, checkpoint_every, gpus_of, limits_of, processes_per_node, resources_of, shape_of, whole_nodes
+
     root = state_root(state)
     asked = resources_of(
         memory=memory, memory_high=memory_high, memory_per_worker=memory_per_worker, cpus=cpus, cpu_weight=cpu_weight, max_processes=max_processes
@@ -191,6 +181,13 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Run a job again as it was, from its newest checkpoint."""
+    import msgspec
+
+    from holdfast.cli.address import address_for, reached
+    from holdfast.cli.alerting import checked_alerts
+    from holdfast.cli.job import known_job
+    from holdfast.cli.options import limited_anew
+
     directory = known_job(state_root(state), job)
     spec = msgspec.json.decode(directory.spec.read_bytes(), type=JobSpec)
     told = spec.alerts if alerts is None else checked_alerts(alerts)
@@ -201,6 +198,9 @@ def resume(
 
 
 def _run(directory: JobDirectory, spec: JobSpec, *, as_json: bool, detached: bool) -> None:
+    from holdfast.cli.job import hold
+    from holdfast.cli.run import detach, exit_code, run_job
+
     if detached:
         with hold(directory):
             pass  # Said here rather than in the background, where nobody reads it.
@@ -220,6 +220,9 @@ def _run(directory: JobDirectory, spec: JobSpec, *, as_json: bool, detached: boo
 @app.command()
 def attach(job: Name, state: State = None, as_json: AsJson = False) -> None:
     """Watch a running job. Ctrl-C ends the watching, not the job."""
+    from holdfast.cli.job import known_job
+    from holdfast.cli.run import attach_job, exit_code
+
     directory = known_job(state_root(state), job)
     live = _live(as_json=as_json)
     try:
@@ -249,6 +252,11 @@ def watch(
 @app.command()
 def ps(state: State = None, as_json: AsJson = False) -> None:
     """List jobs, newest first."""
+    from rich.console import Console
+
+    from holdfast.cli import tables
+    from holdfast.cli.job import is_held, jobs, state_of
+
     found = jobs(state_root(state))
     states = [state_of(directory) for directory in found]
     if as_json:
@@ -261,6 +269,11 @@ def ps(state: State = None, as_json: AsJson = False) -> None:
 @app.command()
 def show(job: Name, state: State = None, as_json: AsJson = False) -> None:
     """Show where a job stands, where its time went, and what each incident cost."""
+    from rich.console import Console
+
+    from holdfast.cli import tables
+    from holdfast.cli.job import known_job, state_of
+
     seen = state_of(known_job(state_root(state), job))
     if as_json:
         _print_json(tables.show_json(seen))
@@ -280,6 +293,11 @@ def incidents(
     as_json: AsJson = False,
 ) -> None:
     """List what went wrong in a job, or tell the story of one incident; or search the incidents of all jobs."""
+    from rich.console import Console
+
+    from holdfast.cli import tables
+    from holdfast.cli.job import known_job, state_of
+
     if cause or node or since or of_job or not job:
         from holdfast.cli.learning_shown import search_json, search_table
         from holdfast.cli.lessons import found
@@ -312,6 +330,8 @@ def correct(
     as_json: AsJson = False,
 ) -> None:
     """Say what a failure really was. The next one of the same fingerprint is called so at once; training takes it in."""
+    import msgspec
+
     from holdfast.cli.lessons import correct as corrected
 
     said = corrected(state_root(state), incident, cause, because)
@@ -330,7 +350,12 @@ def replay(
     as_json: AsJson = False,
 ) -> None:
     """Take a job's events again, one by one, and print each decision with its reason."""
+    from rich.console import Console
+
+    from holdfast.cli import tables
+    from holdfast.cli.job import known_job
     from holdfast.cli.replaying import replayed
+    from holdfast.control.journal import Journal
 
     directory = known_job(state_root(state), job)
     journal = Journal(directory.journal, read_only=True)
@@ -351,6 +376,7 @@ def logs(
     as_json: AsJson = False,
 ) -> None:
     """Print what a rank printed."""
+    from holdfast.cli.job import is_held, known_job
     from holdfast.cli.logs import log_records, print_log
 
     directory = known_job(state_root(state), job)
@@ -373,6 +399,11 @@ def stop(
     as_json: AsJson = False,
 ) -> None:
     """Stop a running job: workers save, leave, and can be resumed."""
+    import asyncio
+
+    from holdfast.cli.job import is_held, known_job
+    from holdfast.cli.run import ask_to_stop
+
     directory = known_job(state_root(state), job)
     if not is_held(directory):
         raise UserError(f"job {job!r} is not running; `holdfast show {job}` says how it ended")
@@ -398,6 +429,9 @@ def profile(
     as_json: AsJson = False,
 ) -> None:
     """Profile a few steps of a running job: the slow ranks beside a healthy one, in words and as traces."""
+    from rich.console import Console
+
+    from holdfast.cli.job import known_job
     from holdfast.cli.profile import profile_json, profile_shown, take_profile, who
 
     directory = known_job(state_root(state), job)
@@ -559,11 +593,19 @@ def version(as_json: AsJson = False) -> None:
 
 def main() -> None:
     """What the `holdfast` program runs."""
+    _leave_out_the_others(next((word for word in sys.argv[1:] if not word.startswith("-")), ""))
     try:
         app(prog_name="holdfast")
     except HoldfastError as error:
         print(f"holdfast: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+
+
+def _leave_out_the_others(wanted: str) -> None:
+    """To build the options of forty commands takes longer than most of them run. Where none is asked for, or one that is not there, all are told of."""
+    known = {one.name or (one.callback.__name__ if one.callback is not None else ""): one for one in app.registered_commands}
+    if wanted in known:
+        app.registered_commands, app.registered_groups = [known[wanted], known["version"]], []  # With one alone there would be no name to give.
 
 
 def _learned(root: Path, spec: JobSpec) -> Learned | None:
@@ -615,6 +657,8 @@ def _check_script(spec: JobSpec) -> None:
 
 
 def _live(*, as_json: bool) -> Live:
+    from holdfast.cli.live import Live, mode_for
+
     return Live(sys.stdout.buffer, sys.stderr, mode=mode_for(sys.stdout.buffer, as_json=as_json))
 
 

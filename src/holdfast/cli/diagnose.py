@@ -20,7 +20,6 @@ from typing import TextIO
 from rich.console import Console
 
 from holdfast.cli.diagnose_shown import Case, as_record, page, show
-from holdfast.cli.job import known_job, state_of
 from holdfast.control.shipped_text_model import shipped_text_model
 from holdfast.diagnose.causes import Beside, diagnose
 from holdfast.diagnose.reading import read
@@ -91,6 +90,8 @@ def _with_jobs(asked: Asked) -> tuple[list[str], Beside]:
         if path == "-" or Path(path).exists() or "/" in path:
             paths.append(path)
             continue
+        from holdfast.cli.job import known_job, state_of
+
         try:
             directory = known_job(asked.state, path)
         except UserError as error:

@@ -31,7 +31,7 @@ class Split:
         if b"\r" in data:
             returns = np.flatnonzero(letters == _RETURN)
             lone = returns[(returns + 1 >= len(letters)) | (letters[np.minimum(returns + 1, len(letters) - 1)] != _LINE_FEED)]
-            ends = np.union1d(feeds, lone)
+            ends = np.sort(np.concatenate([feeds, lone]))  # No place is in both.
         if not len(ends) or ends[-1] != len(letters) - 1:
             ends = np.append(ends, len(letters))
         self.ends: NDArray[np.intp] = ends
@@ -64,4 +64,6 @@ class Split:
             after = np.searchsorted(progress, trouble.max()) if len(trouble) else 0
             progress = np.concatenate([progress[:: -(-len(progress) // progress_max)], progress[after : after + _CLOSE], progress[-_CLOSE:]])
         self.kinds[progress] |= SAMPLED
-        return np.union1d(trouble, progress)
+        wanted = np.zeros(len(self), bool)
+        wanted[trouble] = wanted[progress] = True
+        return np.flatnonzero(wanted)
