@@ -17,12 +17,13 @@ from holdfast.checkpoint.snapshot import HEAD_BYTES, Head, head_of
 OWN: Final = re.compile(r"snapshot-(\d+)-[01]")
 COPY: Final = re.compile(r"copy-(\d+)")
 _JUST_NS: Final = 2_000_000_000  # A directory's time is that of the kernel's last tick, or of a clock that was set a little: it may change unseen for so long.
+_NEVER: Final = -1
 
 
 class Heads:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._of_ns = -1  # When the directory had last changed as it was listed.
+        self._of_ns = _NEVER  # When the directory had last changed as it was listed.
         self._found: dict[str, int] = {}
         self._own: list[tuple[Path, int]] = []
         self._copies: list[Path] = []
@@ -50,11 +51,14 @@ class Heads:
         try:
             changed_ns = os.stat(self._directory).st_mtime_ns
         except FileNotFoundError:
-            changed_ns = 0
+            changed_ns = _NEVER
         if changed_ns == self._of_ns and time.time_ns() - changed_ns > _JUST_NS:
             return
         self._of_ns = changed_ns
-        entries = os.scandir(self._directory) if changed_ns else ()
+        try:
+            entries = list(os.scandir(self._directory))
+        except FileNotFoundError:
+            entries = []
         found = {entry.name: entry.inode() for entry in entries if OWN.fullmatch(entry.name) or COPY.fullmatch(entry.name)}
         if found != self._found:
             self._found = found
