@@ -52,6 +52,15 @@ def test_a_file_that_took_the_place_of_another_is_the_one_that_is_read(memory: P
     assert [(rank, head.seal.step) for _, rank, head in seen.of_own()] == [(0, 30)]
 
 
+def test_a_file_that_was_removed_and_made_again_is_the_one_that_is_read(memory: Path) -> None:
+    path = sealed(memory, rank=0, step=10)
+    seen = Heads(memory)
+    for step in range(20, 200, 10):  # Some file systems give the inode to the next file at once.
+        assert seen.of_own()[0][2].seal.step == step - 10
+        path.unlink()
+        sealed(memory, rank=0, step=step)
+
+
 def test_one_that_is_gone_is_let_go_and_so_is_its_memory(memory: Path) -> None:
     path = sealed(memory, rank=0, step=10)
     seen = Heads(memory)

@@ -60,7 +60,7 @@ class Heads:
         except FileNotFoundError:
             entries = []
         found = {entry.name: entry.inode() for entry in entries if OWN.fullmatch(entry.name) or COPY.fullmatch(entry.name)}
-        if found != self._found:
+        if found != self._found or any(file.is_gone() for file in self._files.values()):
             self._found = found
             self._open(found)
 
@@ -68,7 +68,7 @@ class Heads:
         paths = {self._directory / name: inode for name, inode in sorted(found.items())}
         self._own = [(path, int(name[1])) for path in paths if (name := OWN.fullmatch(path.name))]
         self._copies = [path for path in paths if COPY.fullmatch(path.name)]
-        for path in [path for path, file in self._files.items() if paths.get(path) != file.inode]:
+        for path in [path for path, file in self._files.items() if paths.get(path) != file.inode or file.is_gone()]:
             self._files.pop(path).close()
         for path in paths.keys() - self._files.keys():
             try:
@@ -91,6 +91,10 @@ class _File:
         if data != self._data:
             self._data, self._head = data, head_of(data)
         return self._head
+
+    def is_gone(self) -> bool:
+        """Whether it was removed; another of the same name may have got the same inode since."""
+        return os.fstat(self._fd).st_nlink == 0
 
     def close(self) -> None:
         os.close(self._fd)
