@@ -21,7 +21,7 @@ def values(kind: object) -> st.SearchStrategy[typing.Any]:
         return st.builds(kind, **{field.name: values(hints[field.name]) for field in dataclasses.fields(kind)})
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple:
-        return st.lists(values(inner[0]), max_size=3).map(tuple)
+        return st.lists(values(inner[0]), max_size=3).map(tuple) if inner[-1] is ... else st.tuples(*map(values, inner))
     if origin is dict:
         return st.dictionaries(values(inner[0]), values(inner[1]), max_size=3)
     if inner:

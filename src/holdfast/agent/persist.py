@@ -26,7 +26,8 @@ from holdfast.checkpoint.persist import index_path, persist, read_index, verify
 from holdfast.checkpoint.snapshot import NONE, Buffer, Head, Word, peek, say
 from holdfast.domain.held import Held
 
-_LOOK_EVERY_S: Final = 0.2
+_LOOK_EVERY_S: Final = 0.05
+_IDLE_EVERY_S: Final = 0.2  # While there is nothing that waits for us.
 _RECENT: Final = 8  # Snapshots of a rank that say how long one takes to be durable.
 
 
@@ -50,7 +51,8 @@ class Persist:
             self._verify_what_was_left(heads)
             for path, rank, head in heads:
                 self._free_if_it_may_go(rank, path, head)
-            await asyncio.sleep(_LOOK_EVERY_S)
+            under_way = self._busy or any(head.is_sealed and not head.said(Word.FREE) for _, _, head in heads)
+            await asyncio.sleep(_LOOK_EVERY_S if under_way else _IDLE_EVERY_S)
 
     # What is here.
 
