@@ -121,10 +121,10 @@ def _check_cause(cause: str, seen: Iterable[str]) -> None:
 def _since(text: str, now: float) -> float | None:
     if not text:
         return None
-    units = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 7 * 86400.0}
-    number = text.rstrip("abcdefghijklmnopqrstuvwxyz")
+    from holdfast.cli.options import SECONDS, in_units
+
     try:
-        return now - float(number) * units[text[len(number) :]]
+        return now - in_units(text, {**SECONDS, "w": 7 * SECONDS["d"]})
     except (ValueError, KeyError):
         pass
     try:

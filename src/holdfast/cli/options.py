@@ -41,7 +41,7 @@ REFUSED = {
     "--logs-specs": "logs are kept with the job; leave it out",
     "--virtual-local-rank": "LOCAL_RANK is the rank on the node; set CUDA_VISIBLE_DEVICES in the script",
 }
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _CPUS_MIN = 0.01  # Below this the kernel refuses: a quota is at least 1 ms.
 _WEIGHT_MAX = 10_000
@@ -92,7 +92,7 @@ def checkpoint_every(text: str) -> SaveEvery | None:
         return SaveEvery()
     number, unit = text.rstrip("abcdefghijklmnopqrstuvwxyz"), text.lstrip("+-.0123456789")
     try:
-        steps, seconds = (None, float(number) * _SECONDS[unit]) if unit else (int(number), None)
+        steps, seconds = (None, float(number) * SECONDS[unit]) if unit else (int(number), None)
     except (ValueError, KeyError):
         raise UserError(f"--checkpoint-every is a number of steps, a time such as 30s, 5m or 2h, or `auto`, not {text!r}") from None
     if steps is not None and steps < 0:
@@ -149,7 +149,7 @@ def _time(option: str, text: str) -> float | None:
     if not text:
         return None
     try:
-        seconds = _in_units(text, _SECONDS)
+        seconds = in_units(text, SECONDS)
     except (ValueError, KeyError):
         raise UserError(f"{option} is a time such as 90s, 30m, 12h or 2d, not {text!r}") from None
     if not 0.0 < seconds < math.inf:
@@ -157,7 +157,7 @@ def _time(option: str, text: str) -> float | None:
     return seconds
 
 
-def _in_units(text: str, units: Mapping[str, float]) -> float:
+def in_units(text: str, units: Mapping[str, float]) -> float:
     """A number with its unit behind it; raises ValueError or KeyError for anything else."""
     return float(text.rstrip(string.ascii_letters)) * units[text.lstrip("+-.0123456789")]
 
@@ -185,7 +185,7 @@ def _size(option: str, text: str) -> int | None:
     if not text:
         return None
     try:
-        size_bytes = _in_units(text, _BYTES)
+        size_bytes = in_units(text, _BYTES)
     except (ValueError, KeyError):
         raise UserError(f"{option} is a size such as 512MB, 8GB or 7.5GiB, not {text!r}") from None
     if size_bytes < MEMORY_BYTES_MIN:
