@@ -5,8 +5,8 @@ was opened within the limit of its kind, and that it is of the right kind. The t
 opened the incident, by its journal's: both are this machine's.
 
 Several jobs run at once, in lanes, each with faults of one sort: a gang that has learned what is usual keeps what it knows until a fault breaks it. With
-`--earlier`, what an earlier run has injected is counted, and only the rest is done. Needs root, for control groups, network namespaces and mounts; kinds that
-cannot be staged here are named and left out.
+`--record FILE`, each injection is added to that file as soon as it is over; what it holds already is counted, and only the rest is done. Needs root, for
+control groups, network namespaces and mounts; kinds that cannot be staged here are named and left out.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Fault:
     culprit: str = "rank"  # "rank", "node" or "": nobody in particular.
     within_s: float = 60.0
     needs: str = ""  # A program, without which it cannot be staged.
-    ruins: bool = False  # What was trained is worth nothing afterwards: the gang is broken, to go on from before.
+    ruins: bool = False  # The gang is broken afterwards: what it trained is worth nothing, or what it counted (skipped saves) would stand for minutes.
     learned: bool = False  # Whoever is to see it must know what is usual.
     lasts_s: float = CALM_S  # So long it goes on after the first incident.
 
@@ -61,6 +61,7 @@ class Injection:
     false_alarms: int  # In the window before it.
     said: tuple[str, ...]
     commit: str
+    story: tuple[str, ...] = ()  # Of what was said, where it was not found.
 
 
 def inside(how: str, **more: float) -> Deed:
@@ -94,9 +95,10 @@ FAULTS = (
     Fault(name="data slow on all ranks", kinds=("data_stall",), strike=everywhere("data_slow", for_s=45), culprit="", within_s=60, learned=True),
     Fault(name="memory leak", kinds=("memory_running_out",), strike=inside("leak", for_s=100), within_s=120, learned=True),
     Fault(name="out of memory", kinds=("out_of_memory",), strike=inside("out_of_memory"), within_s=60),
-    Fault(name="disk full", kinds=FULL, strike=lambda ground, _: ground.fill(), heal=lambda ground, _: ground.empty(), culprit="", within_s=90),
+    Fault(name="disk full", kinds=FULL, strike=lambda ground, _: ground.fill(), heal=lambda ground, _: ground.empty(), culprit="", within_s=90,
+          ruins=True),
     Fault(name="disk slow", kinds=("slow_disk", "slow_save", "rule:DiskSlow"), strike=lambda ground, _: ground.writes_a_second(1),
-          heal=lambda ground, _: ground.writes_a_second(0), culprit="", within_s=240, lasts_s=90),
+          heal=lambda ground, _: ground.writes_a_second(0), culprit="", within_s=240, lasts_s=90, ruins=True),
     Fault(name="packets lost", kinds=SLOW_NETWORK, strike=lambda ground, rank: ground.lose_packets(rank, 5), heal=Ground.mend_network, culprit="", within_s=120,
           needs="nft", learned=True),
     Fault(name="link narrowed", kinds=SLOW_NETWORK, strike=lambda ground, rank: ground.narrow(rank, 4000), heal=Ground.widen, culprit="", within_s=90,
@@ -121,7 +123,7 @@ FAULTS = (
 
 
 def main() -> None:
-    texts = {"only": "names of faults, separated by commas", "earlier": "results of earlier runs (their --json FILE), separated by commas"}
+    texts = {"only": "names of faults, separated by commas", "record": "file to which each injection is added; what it holds is not done again"}
     chosen = arguments(
         __doc__ or "", texts=texts, repetitions=(15, 1, "injections of each kind"), lanes=(2, 2, "jobs at once"),
         minutes=(1440, 12, "in which it is to be done; what does not fit is left out"),
@@ -131,13 +133,13 @@ def main() -> None:
     for name, program in missing.items():
         report.note(f"left out: {name}, which needs {program}")
     wanted = [fault.name for fault in FAULTS if fault.name not in missing and (not chosen.only or fault.name in chosen.only.split(","))]
-    earlier = chosen.earlier.split(",") if chosen.earlier else []
-    done = [Injection(**one) for path in earlier for one in json.loads(Path(path).read_text())["raw"]["injections"]]
+    record = Path(chosen.record) if chosen.record else None
+    done = [Injection(**json.loads(line)) for line in record.read_text().splitlines()] if record and record.exists() else []
     left = Counter(dict.fromkeys(wanted, chosen.repetitions)) - Counter(one.fault for one in done)
     orders = share_out(list(left.elements()), chosen.lanes, random.Random(chosen.seed))
     until = time.time() + 60 * chosen.minutes
     with scratch_directory(keep=chosen.keep) as scratch, ProcessPoolExecutor(chosen.lanes, mp_context=get_context("fork")) as lanes:
-        running = [lanes.submit(lane, scratch / f"lane-{n}", order, chosen.seed + len(done) + n, until) for n, order in enumerate(orders)]
+        running = [lanes.submit(lane, scratch / f"lane-{n}", order, chosen.seed + len(done) + n, until, record) for n, order in enumerate(orders)]
         for one in running:
             done += one.result()
     tell(report, done)
@@ -168,7 +170,7 @@ def takes_s(fault: Fault, *, at_most: bool = False) -> float:
     return (WARM_S if fault.learned and fault.ruins else CALM_S) + fault.lasts_s + (1.0 if at_most else 0.4) * fault.within_s
 
 
-def lane(scratch: Path, order: list[str], seed: int, until: float) -> list[Injection]:
+def lane(scratch: Path, order: list[str], seed: int, until: float, record: Path | None) -> list[Injection]:
     """One job, and the faults injected into it one after the other."""
     scratch.mkdir()
     random.seed(seed)
@@ -185,6 +187,9 @@ def lane(scratch: Path, order: list[str], seed: int, until: float) -> list[Injec
                 break
             one = replace(inject(ground, fault), false_alarms=alarms)
             done.append(one)
+            if record is not None:
+                with record.open("a") as file:  # One short write at the end of it: lanes do not mix.
+                    file.write(json.dumps(asdict(one)) + "\n")
             how = f"found after {one.noticed_s:.1f} s{'' if one.named else ', CULPRIT NOT NAMED'}" if one.found and one.noticed_s is not None else "NOT FOUND"
             say(f"{scratch.name}, {number} of {len(order)}: {fault.name} (rank {one.rank}): {how}; said: {'; '.join(one.said) or 'nothing'}")
     return done
@@ -236,6 +241,7 @@ def inject(ground: Ground, fault: Fault) -> Injection:
     return Injection(
         fault=fault.name, rank=rank, found=found, noticed_s=opened[0].opened_at - at if opened else None, false_alarms=0,
         named=found and named(fault, closed[0], rank, node), said=tuple(what(one) for one in closed), commit=commit(),
+        story=() if found else tuple(line.what for one in closed for line in one.story),
     )  # fmt: skip
 
 

@@ -91,6 +91,12 @@ def test_what_is_only_worth_knowing_gives_a_reason_and_no_name() -> None:
     assert in_words([throttled, slow]) == "rank 2 is slow because throttled"
 
 
+def test_that_the_job_is_slow_says_so_little_that_what_is_only_worth_knowing_gives_the_name() -> None:
+    slow, lossy = found("slow_job"), replace(found("lossy_network", node="a"), severity=Severity.INFO)
+    assert leading([slow, lossy]) is lossy
+    assert in_words([slow, lossy]) == "the job is slow because lossy_network"
+
+
 def test_a_job_that_is_over_its_time_because_a_rank_is_slow_is_one_story_named_after_the_rank() -> None:
     both = [found("over_time"), found("slow_rank", node="a", ranks=(2,), since=20.0)]
     assert belongs(both[1], both[:1])

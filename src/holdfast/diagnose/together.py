@@ -90,11 +90,13 @@ def in_words(findings: Sequence[Finding]) -> str:
 
 def leading(findings: Sequence[Finding]) -> Finding:
     """The finding a story is named after: the first that none of the others explains, and of several that say what they add to a step the one that adds most.
-    What is only worth knowing gives a reason, not a name.
+    What is only worth knowing gives a reason, not a name; but that the job is slow says so little that its reason is the better name.
     """
     loud = [one for one in findings if one.severity is not Severity.INFO] or findings
     unexplained = [one for one in loud if not any(_explains(other, one) and _weighs(other, one) for other in loud if other is not one)] or loud[:1]
     first = max(unexplained, key=lambda one: one.adds_s) if all(one.adds_s for one in unexplained) else unexplained[0]
+    if first.kind == "slow_job":
+        first = next((one for one in findings if one.severity is Severity.INFO and _explains(one, first)), first)
     # Nodes that share a machine see its memory go alike; the one with the rank that takes it can say more.
     return first if first.ranks else next((one for one in loud if one.kind == first.kind and one.ranks), first)
 
