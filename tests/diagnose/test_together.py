@@ -97,6 +97,14 @@ def test_that_the_job_is_slow_says_so_little_that_what_is_only_worth_knowing_giv
     assert in_words([slow, lossy]) == "the job is slow because lossy_network"
 
 
+def test_a_probe_that_hangs_at_a_slow_disk_belongs_to_the_story_of_the_disk_and_one_that_looks_at_something_else_does_not() -> None:
+    slow = replace(found("slow_disk", node="a"), of="/checkpoints")
+    hangs = replace(found("hung_probe", node="a"), of="disk write /checkpoints")
+    assert belongs(hangs, [slow])
+    assert leading([hangs, slow]) is slow
+    assert not belongs(replace(hangs, of="gpu 0"), [slow])
+
+
 def test_a_job_that_is_over_its_time_because_a_rank_is_slow_is_one_story_named_after_the_rank() -> None:
     both = [found("over_time"), found("slow_rank", node="a", ranks=(2,), since=20.0)]
     assert belongs(both[1], both[:1])

@@ -80,6 +80,7 @@ def test_a_full_disk_is_told_with_its_errno_and_told_again_only_after_it_worked(
     (small / "ballast").unlink()
     assert "disk_write_seconds" in values(write.look(), str(small))
     assert write.failures() == {errno.ENOSPC: 2}
+    assert values(seen, str(small))["disk_errors_total"] == 0, "a full disk does what it should"
 
 
 @pytest.mark.root

@@ -75,19 +75,20 @@ def test_without_swap_there_is_no_swap_in_use(tmp_path: Path) -> None:
 @pytest.mark.parametrize("version", [1, 2])
 def test_in_a_container_what_can_be_had_is_the_lesser_of_its_limit_and_the_machine(version: int, tmp_path: Path) -> None:
     top = tmp_path / "sys"
-    names = ("memory.max", "memory.current", "inactive_file") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+    names = ("memory.max", "memory.current") if version == 2 else ("memory.limit_in_bytes", "memory.usage_in_bytes")
     group = top / "pod" / "container"
     group.mkdir(parents=True)
     for directory, limit in ((top / "pod", 4 * GIB), (group, 6 * GIB)):
         (directory / names[0]).write_text(f"{limit}\n")
         (directory / names[1]).write_text(f"{3 * GIB}\n")
-        (directory / "memory.stat").write_text(f"anon 1\n{names[2]} {GIB}\n")
+        cached = {"inactive_file": GIB // 2, "active_file": GIB, "file_mapped" if version == 2 else "mapped_file": GIB // 2}
+        (directory / "memory.stat").write_text("anon 1\n" + "".join(f"{'' if version == 2 else 'total_'}{name} {size}\n" for name, size in cached.items()))
     line = "0::/pod/container" if version == 2 else "4:memory:/pod/container"
     mount = f"31 23 0:28 / {top} rw - {'cgroup2 cgroup2 rw' if version == 2 else 'cgroup cgroup rw,memory'}\n"
     memory = Memory(machine(tmp_path / "proc", meminfo=MEMINFO, self__cgroup=line + "\n", self__mountinfo=mount))
     found = values(memory.look())
     assert found["host_memory_bytes"] == 4 * GIB, "the group above has the smaller limit"
-    assert found["host_memory_available_bytes"] == 2 * GIB, "4 GiB less 3 in use, of which 1 is a cache that is given up first"
+    assert found["host_memory_available_bytes"] == 2 * GIB, "4 GiB less 3 in use, of which 1 is a cache that nobody has mapped, given up first"
 
 
 def test_open_files_are_a_share_of_the_limit(tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ class Memory:
 
     def sources(self, newest: Common, nodes: tuple[str, ...], spec: JobSpec) -> dict[str, str]:
         """For each rank of a gang on these nodes the node to get its part from."""
-        runs = {rank: nodes[rank // spec.ranks_per_node] for rank in range(spec.world_size)}
+        runs = {rank: nodes[rank // spec.ranks_per_node] for rank in range(len(nodes) * spec.ranks_per_node)}
         return {str(rank): node for rank, node in sources(self.held, newest, runs).items()}
 
     def whole(self, state: State, *, step: int, rate: float | None, now: float) -> Whole | None:
@@ -48,11 +48,11 @@ class Memory:
         theirs, from a step on that none has reached yet, so that they all save the same one.
         """
         spec, assignment, sealed = state.spec, self._assign(state), self.newest()
-        if spec is None or assignment is None or state.gang is None or sealed is None:
+        if spec is None or assignment is None or state.gang is None:
             return None
         needed = [2 if owner in assignment.holders else 1 for owner in state.gang.nodes for _ in range(spec.ranks_per_node)]
         safe = [one for one in self._all_whole() if all(len(there) >= count for there, count in zip(self._domains_of(one), needed, strict=False))]
-        keys = _key(sealed), _key(max(safe)) if safe else (-1, -1)
+        keys = _key(sealed) if sealed is not None else (-1, -1), _key(max(safe)) if safe else (-1, -1)
         if keys != self._told[:2]:
             self._changed_at = now
         permit = step + 1 + int(_AHEAD_S * rate) if rate is not None and now - self._changed_at > _STUCK_S else self._told[2]
@@ -89,7 +89,8 @@ class Memory:
         if not alive.keys() >= set(gang.nodes):
             # Until somebody takes its place the state of a lost node has one copy less. Nothing trains meanwhile, so a node may hold for two.
             for order in missing(gang.nodes, spec.ranks_per_node, alive, assignment.holders, self.held).orders:
-                if gang.nodes[order.rank // spec.ranks_per_node] != order.to:
+                place = order.rank // spec.ranks_per_node
+                if place >= len(gang.nodes) or gang.nodes[place] != order.to:  # The state may be that of a larger gang.
                     wanted[order.to][str(order.rank)] = state.nodes[order.source].peer
         return wanted
 

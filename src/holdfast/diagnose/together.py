@@ -117,6 +117,8 @@ def _explains(cause: Finding, effect: Finding) -> bool:
         return cause.kind in _NUMBERS.get(effect.of, ()) and abs(effect.since - cause.since) <= WITHIN_S
     if cause.kind == "flapping":
         return cause.of == f"{effect.kind} {effect.of}".strip() and (cause.node, cause.ranks) == (effect.node, effect.ranks)
+    if effect.kind == "hung_probe":  # It is named after what it looks at, and whatever is wrong with that is why.
+        return bool(cause.of) and effect.of.endswith(cause.of) and _touch(cause, effect) and abs(effect.since - cause.since) <= WITHIN_S
     touches = effect.kind in _OF_ALL or (_on_one_node(cause, effect) if cause.kind in _OF_A_NODE else _touch(cause, effect))
     return effect.kind in EXPLAINS.get(cause.kind, ()) and touches and effect.since - cause.since >= -WITHIN_S
 

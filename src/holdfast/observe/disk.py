@@ -95,7 +95,8 @@ class DiskWrite:
             if code != self._last:
                 found.append(KernelEvent(kind="disk_error", message=self._sentence(code), at=self._wall(), of=of, code=code))
         self._last = code
-        return [*found, Signal("disk_errors_total", float(self._failed.total()), of)]
+        failing = self._failed.total() - self._failed[errno.ENOSPC]  # A full disk does what it should; how full it is, is told beside.
+        return [*found, Signal("disk_errors_total", float(failing), of)]
 
     def failures(self) -> dict[int, int]:
         """How often it failed, by errno. What was read back and differs counts as EBADMSG."""

@@ -80,12 +80,16 @@ class _Limit:
         self.bytes = limit
         self._used = Reread(directory / ("memory.current" if version == 2 else "memory.usage_in_bytes"))
         self._stat = Reread(directory / "memory.stat")
-        self._cached = b"inactive_file " if version == 2 else b"total_inactive_file "
+        self._words = (b"inactive_file ", b"active_file ", b"file_mapped ", b"slab_reclaimable ") if version == 2 else (
+            b"total_inactive_file ", b"total_active_file ", b"total_mapped_file ", b"total_slab_reclaimable ",
+        )  # fmt: skip
 
     def free(self) -> int | None:
-        """Cached files that nobody used lately are given up before anybody is killed."""
+        """Cached files are given up before anybody is killed: those nobody used lately, and others that nobody has mapped, as a log that is being written."""
         used = whole_number(self._used.read())
-        cached = number_after(self._stat.read_all(), self._cached) or 0
+        stat = self._stat.read_all()
+        unused, recent, mapped, slab = (number_after(stat, word) or 0 for word in self._words)
+        cached = unused + max(0, recent - mapped) + slab
         return self.bytes - max(0, used - cached) if used is not None else None
 
 
