@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from agent.test_copies import seal
 from holdfast.agent.persist import Persist
 from holdfast.checkpoint.commit import Shard, mark_failed
 from holdfast.checkpoint.disk import Disk
-from holdfast.checkpoint.layout import directory_name
+from holdfast.checkpoint.layout import MANIFEST, directory_name
 from holdfast.checkpoint.remove import sweep_failed
 from holdfast.checkpoint.snapshot import Word, peek
 
@@ -64,6 +65,14 @@ def test_what_every_rank_has_in_memory_stays_although_a_disk_could_not_take_it(t
     kept.whole((1, 20), (-1, -1), 0)
     give_up(tmp_path, 20)
     assert free(tmp_path, kept) == [False, False]
+
+
+def test_what_the_disk_removed_for_a_newer_one_before_anybody_looked_is_free_although_every_rank_had_it_in_memory(tmp_path: Path, kept: Persist) -> None:
+    kept.whole((1, 20), (-1, -1), 0)
+    shutil.rmtree(tmp_path / "checkpoints" / directory_name(10, 1))
+    assert free(tmp_path, kept) == [False, False], "nothing newer is whole on the disk"
+    (tmp_path / "checkpoints" / directory_name(20, 1) / MANIFEST).write_text("all of it")
+    assert free(tmp_path, kept) == [True, True]
 
 
 def test_a_disk_that_is_gone_frees_nothing(tmp_path: Path, kept: Persist) -> None:

@@ -21,6 +21,7 @@ from typing import Final
 from holdfast.agent.heads import Heads
 from holdfast.checkpoint.commit import Shard, mark_failed, other_rank_failed
 from holdfast.checkpoint.disk import Disk
+from holdfast.checkpoint.found import list_directories
 from holdfast.checkpoint.layout import MANIFEST, directory_name, parse_directory_name
 from holdfast.checkpoint.persist import index_path, persist, read_index, verify
 from holdfast.checkpoint.snapshot import NONE, Buffer, Head, Word, peek, say
@@ -96,10 +97,17 @@ class Persist:
                 say(path, Word.PERMIT, permit)
 
     def may_go(self, key: tuple[int, int]) -> bool:
-        """Whether nothing is lost with a content: it was given up, every rank has a newer one in memory, or the disk has the whole checkpoint."""
+        """Whether nothing is lost with a content: it was given up, every rank has a newer one in memory, or the disk has the whole checkpoint, or had it
+        and has removed it for a newer one.
+        """
         generation, step = key
         given_up = generation < self._generation and key != self._wanted
-        return given_up or key < self._safe or (self._checkpoints / directory_name(step, generation) / MANIFEST).exists()
+        path = self._checkpoints / directory_name(step, generation)
+        return given_up or key < self._safe or (path / MANIFEST).exists() or (not path.exists() and self._disk_has_newer(key))
+
+    def _disk_has_newer(self, key: tuple[int, int]) -> bool:
+        found = ((parse_directory_name(path.name), path) for path in list_directories(self._checkpoints))
+        return any(name is not None and (name[1], name[0]) > key and (path / MANIFEST).exists() for name, path in found)
 
     # From one generation to the next.
 
