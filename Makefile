@@ -24,6 +24,8 @@ SUITABLE := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 # uv ignores pip's settings, so those that say where packages come from are handed on; an empty value is accepted.
 export UV_FIND_LINKS ?= $(PIP_FIND_LINKS)
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# Where this is set, every process compiles torch anew, and most of the tests' time would go into it.
+export PYTHONDONTWRITEBYTECODE =
 
 .PHONY: help venv packages demo test test-all test-unprivileged soak bench lint clean
 

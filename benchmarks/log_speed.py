@@ -3,12 +3,14 @@
 The logs are made up, of nine kinds: a calm training, Megatron's lines among NCCL's, a bar that is drawn over and over, Kubernetes records of eight ranks,
 words, very long lines, the same error over and over, tracebacks one after another, and random words of trouble: no log is like that, but it is the worst
 there can be. Each is read in a process of its own, from the file, as `holdfast diagnose` does; by CPU time, for what else the machine does is not ours.
-Also: lines a second of the template miner.
+Also: lines a second of the template miner; and the whole command on a log of one line, which is its start, once Python has kept what it compiled.
 """
 
 from __future__ import annotations
 
+import os
 import random
+import resource
 import subprocess
 import sys
 import time
@@ -20,7 +22,8 @@ from harness.measure import Report, arguments, median, say
 
 from holdfast.diagnose.reading.templates import Templates
 
-LARGE_S, LARGE_MB, SMALL_MS = 10.0, 300.0, 150.0
+LARGE_S, LARGE_MB, SMALL_MS, START_S = 10.0, 300.0, 150.0, 0.7
+STARTS = 7
 SMALL_BYTES = 200_000
 
 TRACEBACK = """Traceback (most recent call last):
@@ -53,6 +56,7 @@ def main() -> None:
             small.write_bytes(large.open("rb").read(SMALL_BYTES))
             measure(report, name, large, small, chosen.rounds)
             large.unlink()
+        start(report, directory)
     templates(report, chosen.seed)
     report.note(f"Large logs have {chosen.megabytes} MB; what is held against the bar of 200 MB is scaled from there.")
     for what, unit, bar in (("seconds for 200 MB", "s", LARGE_S), ("memory", "MB", LARGE_MB), ("milliseconds for 200 kB", "ms", SMALL_MS)):
@@ -81,6 +85,22 @@ def read_in_a_process(path: Path) -> tuple[float, float, float, float]:
     done = subprocess.run([sys.executable, "-c", CHILD, str(path)], capture_output=True, text=True, check=True, timeout=600)
     seconds, memory, lines, events = map(float, done.stdout.split())
     return seconds, memory, lines, events
+
+
+def start(report: Report, directory: Path) -> None:
+    log = directory / "one-line.log"
+    log.write_text("one line\n")
+    kept = {**os.environ, "PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(directory / "compiled")}
+    used, took = [], []
+    for _ in range(STARTS + 1):
+        before, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+        subprocess.run([sys.executable, "-m", "holdfast.cli", "diagnose", str(log)], env=kept, stdout=subprocess.DEVNULL, check=False, timeout=600)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        used.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+        took.append(time.perf_counter() - began)
+    report.series("start of holdfast diagnose, by the clock", "s", took[1:], f"the first, which compiles, {took[0]:.1f} s")
+    report.series("start of holdfast diagnose, CPU time", "s", used[1:])
+    report.bar("start of holdfast diagnose", median(used[1:]), "s", under=START_S)
 
 
 def write(path: Path, lines: Callable[[random.Random], Iterator[str]], size_bytes: int, seed: int) -> None:
