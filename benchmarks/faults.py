@@ -17,7 +17,6 @@ import shutil
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
@@ -26,29 +25,17 @@ from pathlib import Path
 from harness.jobs import Job, scratch_directory
 from harness.measure import Report, arguments, commit, say
 from harness.processes import TookTooLong, kill, wait_until
-from harness.staging import Ground, staged
+from harness.staging import Stage, staged
 
-from holdfast.diagnose.together import leading
-from holdfast.domain.incident import Incident
+from holdfast.chaos.fault import Aim, Fault
+from holdfast.chaos.faults import FAULTS as ALL_FAULTS
+from holdfast.chaos.judged import named, right, what
+from holdfast.chaos.storm import WARM_S
 
-WARM_S = 85.0  # Of a generation: the detectors that learn what is usual need 75 looks.
 CALM_S = 20.0  # Before a fault, and after its incident was opened: long enough for a second one that tells the same story to show.
 _LONG_S = 150.0
-Deed = Callable[[Ground, int], object]  # At a rank.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    name: str
-    kinds: tuple[str, ...]  # The finding the story is named after, or the cause that was diagnosed: any of these is right.
-    strike: Deed
-    heal: Deed = lambda ground, rank: None
-    culprit: str = "rank"  # "rank", "node" or "": nobody in particular.
-    within_s: float = 60.0
-    needs: str = ""  # A program, without which it cannot be staged.
-    ruins: bool = False  # The gang is broken afterwards: what it trained is worth nothing, or what it counted (skipped saves) would stand for minutes.
-    learned: bool = False  # Whoever is to see it must know what is usual.
-    lasts_s: float = CALM_S  # So long it goes on after the first incident.
+# Those that need no spare node and no launcher that starts somebody again: benchmarks/detection.py and benchmarks/recovery.py have the others.
+FAULTS = tuple(fault for fault in ALL_FAULTS.values() if fault.key not in ("agent_killed", "control_killed", "node_lost", "exception", "exit_at_start"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,64 +51,6 @@ class Injection:
     story: tuple[str, ...] = ()  # Of what was said, where it was not found.
 
 
-def inside(how: str, **more: float) -> Deed:
-    return lambda ground, rank: ground.order(str(rank), how, **more)
-
-
-def everywhere(how: str, **more: float) -> Deed:
-    return lambda ground, _: ground.order("all", how, **more)
-
-
-def back(ground: Ground, _: int) -> None:
-    ground.restore()
-
-
-def send(number: signal.Signals) -> Deed:
-    return lambda ground, rank: kill(ground.pid(rank), number)
-
-
-HANG = ("hang",)
-FULL = ("disk_running_out", "failing_disk", "rule:DiskNearlyFull", "rule:DiskFull", "rule:DiskErrors")
-SLOW_NETWORK = ("lossy_network", "slow_peer", "slow_communication")
-FAULTS = (
-    Fault(name="worker killed", kinds=("killed",), strike=send(signal.SIGKILL), within_s=10),
-    Fault(name="worker stopped", kinds=HANG, strike=send(signal.SIGSTOP), within_s=60),
-    Fault(name="busy loop that holds the GIL", kinds=HANG, strike=inside("gil"), within_s=90),
-    Fault(name="deadlock in a collective", kinds=HANG, strike=inside("deadlock"), within_s=90),
-    Fault(name="rank asleep", kinds=HANG, strike=inside("asleep"), within_s=90),
-    Fault(name="data loader stuck", kinds=HANG, strike=inside("data_stuck"), within_s=90),
-    Fault(name="rank held back to 70 % of its core", kinds=("slow_rank",), strike=lambda ground, rank: ground.hold_back(rank, 0.7), heal=Ground.let_go,
-          within_s=90, learned=True),
-    Fault(name="data slow on all ranks", kinds=("data_stall",), strike=everywhere("data_slow", for_s=45), culprit="", within_s=60, learned=True),
-    Fault(name="memory leak", kinds=("memory_running_out",), strike=inside("leak", for_s=100), within_s=120, learned=True),
-    Fault(name="out of memory", kinds=("out_of_memory",), strike=inside("out_of_memory"), within_s=60),
-    Fault(name="disk full", kinds=FULL, strike=lambda ground, _: ground.fill(), heal=lambda ground, _: ground.empty(), culprit="", within_s=90,
-          ruins=True),
-    Fault(name="disk slow", kinds=("slow_disk", "slow_save", "rule:DiskSlow"), strike=lambda ground, _: ground.writes_a_second(1),
-          heal=lambda ground, _: ground.writes_a_second(0), culprit="", within_s=240, lasts_s=90, ruins=True),
-    Fault(name="packets lost", kinds=SLOW_NETWORK, strike=lambda ground, rank: ground.lose_packets(rank, 5), heal=Ground.mend_network, culprit="", within_s=120,
-          needs="nft", learned=True),
-    Fault(name="link narrowed", kinds=SLOW_NETWORK, strike=lambda ground, rank: ground.narrow(rank, 4000), heal=Ground.widen, culprit="", within_s=90,
-          needs="tc", learned=True),
-    Fault(name="packets delayed", kinds=SLOW_NETWORK, strike=lambda ground, rank: ground.delay(rank, 40), heal=lambda ground, _: ground.end_delay(), culprit="",
-          within_s=90, learned=True),
-    Fault(name="node cut off", kinds=("network", "hang", "node_lost"), strike=lambda ground, rank: ground.lose_packets(rank, 100), heal=Ground.mend_network,
-          culprit="", within_s=120, needs="nft"),
-    Fault(name="clock set forward by an hour", kinds=("clock_jump", "rule:ClockJump"), strike=lambda ground, rank: ground.shift_clock(rank, 3600),
-          heal=lambda ground, rank: ground.shift_clock(rank, 0), culprit="node", within_s=60, needs="gcc"),
-    Fault(name="NaN in a rank's data", kinds=("not_finite",), strike=inside("nan_from_data", for_s=1), within_s=20, ruins=True),
-    Fault(name="NaN from a faulty rank", kinds=("not_finite",), strike=inside("nan_from_rank", for_s=1), within_s=20, ruins=True),
-    Fault(name="parameter flipped on one rank", kinds=("replicas_disagree",), strike=inside("bit_flip"), within_s=60, ruins=True),
-    Fault(name="loss spike", kinds=("loss_jump", "gradient_explosion"), strike=everywhere("loss_spike", for_s=25), heal=back, culprit="", within_s=40,
-          ruins=True, learned=True),
-    Fault(name="learning rate too high", kinds=("loss_jump", "gradient_explosion", "not_finite"), strike=everywhere("rate_too_high", for_s=25),
-          heal=back, culprit="", within_s=40, ruins=True, learned=True),
-    Fault(name="wrong labels midway", kinds=("loss_jump",), strike=everywhere("wrong_labels", for_s=30), heal=back, culprit="", within_s=40, ruins=True,
-          learned=True),
-    Fault(name="log flood", kinds=("log_flood", "rule:LogFlood"), strike=inside("log_flood", for_s=120), within_s=150),
-)  # fmt: skip
-
-
 def main() -> None:
     texts = {"only": "names of faults, separated by commas", "record": "file to which each injection is added; what it holds is not done again"}
     chosen = arguments(
@@ -129,7 +58,7 @@ def main() -> None:
         minutes=(1440, 12, "in which it is to be done; what does not fit is left out"),
     )  # fmt: skip
     report = Report("Faults: found, named, and nothing else")
-    missing = {fault.name: fault.needs for fault in FAULTS if fault.needs and shutil.which(fault.needs) is None}
+    missing = {fault.name: fault.program for fault in FAULTS if fault.program and shutil.which(fault.program) is None}
     for name, program in missing.items():
         report.note(f"left out: {name}, which needs {program}")
     wanted = [fault.name for fault in FAULTS if fault.name not in missing and (not chosen.only or fault.name in chosen.only.split(","))]
@@ -175,17 +104,17 @@ def lane(scratch: Path, order: list[str], seed: int, until: float, record: Path 
     scratch.mkdir()
     random.seed(seed)
     done: list[Injection] = []
-    with staged(scratch) as ground:
+    with staged(scratch) as stage:
         for number, fault in enumerate(map(by_name, order), start=1):
             if time.time() + takes_s(fault, at_most=True) > until:
                 say(f"{scratch.name}, {number} of {len(order)}: no time for {fault.name}")
                 continue
             try:
-                alarms = calm_down(ground, fault)
+                alarms = calm_down(stage, fault)
             except TookTooLong as error:
                 say(f"{scratch.name}: THE JOB DID NOT COME BACK: {error}")
                 break
-            one = replace(inject(ground, fault), false_alarms=alarms)
+            one = replace(inject(stage, fault), false_alarms=alarms)
             done.append(one)
             if record is not None:
                 with record.open("a") as file:  # One short write at the end of it: lanes do not mix.
@@ -195,9 +124,9 @@ def lane(scratch: Path, order: list[str], seed: int, until: float, record: Path 
     return done
 
 
-def calm_down(ground: Ground, fault: Fault) -> int:
+def calm_down(stage: Stage, fault: Fault) -> int:
     """Wait until the gang has run for a while with nothing wrong; how many incidents were opened in that time."""
-    job = ground.job
+    job = stage.job
     wait_until(lambda: is_well(job), within_s=300.0, what="a job in which nothing is wrong", every_s=1.0)
     state = job.state()
     assert state is not None
@@ -209,7 +138,7 @@ def calm_down(ground: Ground, fault: Fault) -> int:
     for one in new:
         say(f"FALSE ALARM: {one.story[0].what}")
     if not is_well(job):
-        return len(new) + calm_down(ground, fault)
+        return len(new) + calm_down(stage, fault)
     return len(new)
 
 
@@ -218,8 +147,8 @@ def is_well(job: Job) -> bool:
     return state is not None and state.phase == "running" and state.gang is not None and state.gang.ready and not any(one.is_open for one in state.incidents)
 
 
-def inject(ground: Ground, fault: Fault) -> Injection:
-    job, rank = ground.job, random.randrange(ground.job.world_size)
+def inject(stage: Stage, fault: Fault) -> Injection:
+    job, ground, rank = stage.job, stage.ground, random.randrange(stage.job.world_size)
     node, known, at = ground.node(rank), len(job.incidents()), time.time()
     fault.strike(ground, rank)
     try:
@@ -228,7 +157,9 @@ def inject(ground: Ground, fault: Fault) -> Injection:
     except TookTooLong:
         pass
     opened = job.incidents()[known:]
-    fault.heal(ground, rank)
+    stage.heal()
+    if fault.ruins and fault.aim is Aim.ALL and fault.order:
+        stage.restore()
     if fault.ruins:
         kill(ground.pid(0), signal.SIGKILL)
         time.sleep(2.0)
@@ -243,27 +174,6 @@ def inject(ground: Ground, fault: Fault) -> Injection:
         named=found and named(fault, closed[0], rank, node), said=tuple(what(one) for one in closed), commit=commit(),
         story=() if found else tuple(line.what for one in closed for line in one.story),
     )  # fmt: skip
-
-
-def right(fault: Fault, incident: Incident) -> bool:
-    causes = {str(diagnosis.cause) for diagnosis in incident.diagnoses[:1]}
-    return bool(({leading(incident.findings).kind} | causes) & set(fault.kinds))
-
-
-def named(fault: Fault, incident: Incident, rank: int, node: str) -> bool:
-    blamed = incident.diagnoses[0] if incident.diagnoses and str(incident.diagnoses[0].cause) in fault.kinds else leading(incident.findings)
-    match fault.culprit:
-        case "rank":
-            return blamed.ranks == (rank,)
-        case "node":
-            return blamed.node == node
-        case _:
-            return True
-
-
-def what(incident: Incident) -> str:
-    cause = f" → {incident.diagnoses[0].cause}" if incident.diagnoses else ""
-    return f"{leading(incident.findings).kind}{cause} ({', '.join(sorted({finding.kind for finding in incident.findings}))})"
 
 
 def tell(report: Report, done: list[Injection]) -> None:

@@ -1,9 +1,10 @@
 """Recovery: a worker is killed; how long until every rank has finished a step again?
 
-The same DDP script (4 ranks, gloo, a checkpoint every 10 steps) four ways, taking turns: under torchrun as it comes; under torchrun with
-TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, without which it rarely comes back; under Holdfast unchanged; and under Holdfast with our lines. All are measured
-alike: the script writes a line per step, a random rank is killed with SIGKILL at a random moment, and the clock runs until each rank has a line
-from a new process. A launch of torchrun takes up to three kills, one of Holdfast up to 25. Not back after 60 s is a failure.
+The same DDP script (4 ranks, gloo, a checkpoint every 10 steps) five ways, taking turns: under torchrun as it comes; under torchrun with
+TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, without which it rarely comes back; under Holdfast unchanged; with our lines; and with our lines in a function that
+rejoins. All are measured alike: the script writes a line per step, a random rank is killed with SIGKILL at a random moment, and the clock runs until each rank
+has a line from a new process; where survivors are kept, until each has a line of the step that the new one has its first of. A launch of torchrun takes up to
+three kills, one of Holdfast up to 25. Not back after 60 s is a failure.
 """
 
 from __future__ import annotations
@@ -30,11 +31,13 @@ BACK_WITHIN_S = 60.0
 RELIABLE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 AS_IT_COMES, RELIABLY, UNCHANGED, WITH_LINES = "torchrun as it comes", "torchrun, reliable", "holdfast, unchanged", "holdfast, with our lines"
+REJOINING = "holdfast, rejoining"
 WAYS: dict[str, Callable[[Path, str], Gang]] = {
     AS_IT_COMES: lambda scratch, name: Torchrun(scratch, name, "plain_ddp.py", nproc=RANKS),
     RELIABLY: lambda scratch, name: Torchrun(scratch, name, "plain_ddp.py", nproc=RANKS, env=RELIABLE),
     UNCHANGED: lambda scratch, name: Job(scratch, name, "plain_ddp.py", nproc=RANKS),
     WITH_LINES: lambda scratch, name: Job(scratch, name, "guarded_ddp.py", nproc=RANKS),
+    REJOINING: lambda scratch, name: Job(scratch, name, "rejoining_ddp.py", nproc=RANKS),
 }
 PREIMPORT = ("--preimport", "transformers.models.gpt2.modeling_gpt2")
 BIG_WAYS: dict[str, Callable[[Path, str], Gang]] = {
@@ -54,6 +57,7 @@ class Kill:
     back_s: float | None  # None: not back in time.
     repeated: int = 0
     unsaved: int = 0  # Steps since the last save at the moment of the kill: the most that may be repeated.
+    pid: int = 0
 
 
 def main() -> None:
@@ -76,7 +80,7 @@ def main() -> None:
 
 def take_turns(chosen: Namespace, scratch: Path) -> tuple[list[Kill], dict[str, list[tuple[float, ...]]]]:
     kills: list[Kill] = []
-    parts: dict[str, list[tuple[float, ...]]] = {UNCHANGED: [], WITH_LINES: []}
+    parts: dict[str, list[tuple[float, ...]]] = {UNCHANGED: [], WITH_LINES: [], REJOINING: []}
     for number in range(chosen.rounds):
         for turn, (way, launch) in enumerate(WAYS.items()):
             with launch(scratch, f"round-{number}-{turn}") as gang:
@@ -101,8 +105,12 @@ def kill_again_and_again(way: str, gang: Gang, times: int, *, warm_up_steps: int
                 kills[-1] = replace(kills[-1], back_s=None)
             break
         time.sleep(random.uniform(0.0, 0.5))  # Anywhere between two saves, also within one.
-        old = gang.steps.pids()
-        kills.append(kill_one(way, gang, old))
+        if way == REJOINING:
+            kills.append(kill_one_of_those_who_rejoin(way, gang))
+            old.add(kills[-1].pid)
+        else:
+            old = gang.steps.pids()
+            kills.append(kill_one(way, gang, old))
         if kills[-1].back_s is None:
             break
     return kills
@@ -127,6 +135,27 @@ def kill_one(way: str, gang: Gang, old: set[int]) -> Kill:
     return Kill(way=way, rank=rank, wall_at=wall_at, back_s=back_s, repeated=furthest - resumed, unsaved=furthest - saved)
 
 
+def kill_one_of_those_who_rejoin(way: str, gang: Gang) -> Kill:
+    """The others are the same processes afterwards. What was done before is done for good: no step may be repeated that all ranks had finished."""
+    rank = random.randrange(gang.world_size)
+    pid = gang.steps.newest_pids()[rank]
+    wall_at, at = time.time(), time.monotonic()
+    kill(pid, signal.SIGKILL)
+    try:
+        wait_until(lambda: gang.steps.all_again(rank, at, pid) or gang.process.poll() is not None, within_s=BACK_WITHIN_S, what="every rank")
+    except TookTooLong:
+        return Kill(way=way, rank=rank, wall_at=wall_at, back_s=None, pid=pid)
+    again_at = gang.steps.all_again(rank, at, pid)
+    if again_at is None:
+        return Kill(way=way, rank=rank, wall_at=wall_at, back_s=None, pid=pid)
+    steps = gang.steps.read()
+    first = next(step for step in steps[rank] if step.at > at and step.pid != pid)
+    before = min(max((step.step for step in of_rank if step.at < first.at and step.step < first.step), default=0) for of_rank in steps.values())
+    kept = sum(of_rank[-1].pid in {step.pid for step in of_rank if step.at < at} for other, of_rank in steps.items() if other != rank)
+    repeated = max(0, before - (first.step - 1)) if kept == gang.world_size - 1 else SAVE_EVERY + 1  # Not kept: then it was no rejoin.
+    return Kill(way=way, rank=rank, wall_at=wall_at, back_s=again_at - at, repeated=repeated, pid=pid)
+
+
 def parts_of(job: Job, one: Kill) -> tuple[float, ...] | None:
     """Seconds until: the exit was seen, the gang was stopped, its workers were forked anew, every rank had finished a step."""
     if one.back_s is None:
@@ -141,7 +170,7 @@ def parts_of(job: Job, one: Kill) -> tuple[float, ...] | None:
         if isinstance(event, WorkerExited) and not seen:
             seen = event.at
         if isinstance(event, EffectDone):
-            stopped = event.at if asked.get(event.effect) == "StopGang" else stopped
+            stopped = event.at if asked.get(event.effect) in ("StopGang", "PartGang") else stopped
             forked = event.at if asked.get(event.effect) == "StartGang" else forked
     if not 0 < seen <= stopped <= forked:
         return None
@@ -156,18 +185,20 @@ def tell_kills(report: Report, kills: list[Kill]) -> None:
         medians[way] = median(back)
         report.series(way, "s", back, f"back {len(back)} times in {len(of_it)}")
     report.raw["kills"] = [asdict(one) for one in kills]
-    for way, at_least in ((UNCHANGED, 8.0), (WITH_LINES, 16.0)):
+    for way, at_least in ((UNCHANGED, 8.0), (WITH_LINES, 16.0), (REJOINING, 16.0)):
         of_it = [one for one in kills if one.way == way]
         came_back = [one for one in of_it if one.back_s is not None]
         report.bar(f"{way}: comes back", 100 * len(came_back) / len(of_it) if of_it else None, "% of kills", at_least=100)
         peer, ours = medians[RELIABLY], medians[way]
         report.bar(f"{way}: faster than reliable torchrun", peer / ours if peer and ours else None, "times", at_least=at_least)
         too_many = sum(one.repeated > one.unsaved for one in came_back)
-        report.bar(f"{way}: kills after which more than the unsaved steps were repeated", too_many, "kills", at_most=0)
+        what = "a step was repeated" if way == REJOINING else "more than the unsaved steps were repeated"
+        report.bar(f"{way}: kills after which {what}", too_many, "kills", at_most=0)
+    report.bar(f"{REJOINING}: every rank steps again, median", medians[REJOINING], "s", at_most=0.3)
 
 
 def tell_parts(report: Report, parts: dict[str, list[tuple[float, ...]]]) -> None:
-    names = ("exit seen", "gang stopped", "workers forked", "first step of every rank")
+    names = ("exit seen", "gang stopped or parted", "workers forked", "first step of every rank")
     for way, rows in parts.items():
         report.raw[f"parts of {way}"] = rows
         for name, values in zip(names, zip(*rows, strict=True), strict=False):

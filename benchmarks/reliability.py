@@ -24,6 +24,7 @@ from holdfast.domain.event import EffectDone, Event, GangRestored, JobSubmitted,
 from holdfast.domain.exit import Exit, ExitKind
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.job import JobSpec, Policy
+from holdfast.recover import shrink
 from holdfast.simulate.reliability import goodput, interval, published, spares
 from holdfast.simulate.reliability.fleet import Chances, Lives, play
 from holdfast.simulate.reliability.goodput import Fault, Running
@@ -35,6 +36,7 @@ STATE_GB_PER_GPU = 405e9 * 18 / GPUS / 1e9  # AdamW in mixed precision, 18 bytes
 LINK_GB_PER_S = 15 / 8  # The slowest links on which copies in memory were tried: 15 Gb/s in a cloud (PCcheck, ASPLOS'25).
 REPAIR_S = DAY_S  # Assumed, as nobody publishes it; spares are as many as make running out of them a chance of one in a thousand.
 STOCK_OUT = 0.001
+REPLICAS = 128  # Of data parallelism, as Llama 3 was trained: 8 by tensor and 16 by pipeline make one of 128 GPUs.
 EXPLICIT_BAR, MIXED_BAR = 99.0, 98.0
 
 
@@ -217,6 +219,13 @@ def times_ten(inputs: Inputs) -> Inputs:
     return replace(inputs, **{name: 10 * getattr(inputs, name) for name in OURS})
 
 
+def smaller_meanwhile(inputs: Inputs) -> float:
+    """What a replacement costs when the other replicas go on while it lasts: the share that is missing, and a second restart to take it in."""
+    restart_s = inputs.stopped + inputs.started + inputs.group_build + inputs.first_step
+    smaller = shrink.Smaller(kept=1.0 - 1.0 / REPLICAS, shrink_s=restart_s, grow_s=restart_s, restart_s=restart_s)
+    return shrink.shrinking_costs_s(inputs.replaced, smaller) - restart_s  # The first restart is counted beside it.
+
+
 def fast_end(inputs: Inputs) -> Inputs:
     return replace(
         inputs, group_build=published.GROUP_BUILD.best_s, replaced=published.REPLACEMENT.best_s, fetched=published.STATE_OVER_NETWORK.best_s,
@@ -247,7 +256,9 @@ def changes(inputs: Inputs) -> list[tuple[str, Inputs]]:
         ("planned stops too: 466 in 54 days", replace(inputs, failures=466.0)),
         ("failures in clusters (Weibull gaps, shape 0.7)", replace(inputs, shape=0.7)),
         ("replacement: 42 s, ByteRobust's fast end", replace(inputs, replaced=published.REPLACEMENT.best_s)),
+        (f"{REPLICAS - 1} of {REPLICAS} replicas go on while a node is replaced", replace(inputs, replaced=smaller_meanwhile(inputs))),
         ("all that is published at its fast end", fast_end(inputs)),
+        ("the same, and the other replicas go on", replace(fast_end(inputs), replaced=smaller_meanwhile(fast_end(inputs)))),
         ("replacement has the group build in it", replace(inputs, replaced=inputs.replaced - inputs.group_build)),
         ("group build: 44 s, NCCL's 265 s on 98,304 GPUs by ranks (arXiv 2510.20171)", replace(inputs, group_build=265.0 * GPUS / 98304)),
         ("a hang noticed only by the collective's timeout: 600 s", replace(inputs, hang_noticed=published.HANG_NOTICED.worst_s)),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Self
 
 from harness.processes import Launched, Process, kill, wait_until
-from harness.steps import StepLogs
+from holdfast.chaos.steps import StepLogs
 from holdfast.control.journal import Entry, Journal, JournalUnusable
 from holdfast.domain.incident import Incident
 from holdfast.domain.state import State
@@ -59,10 +59,10 @@ class Gang(Launched):
 class Torchrun(Gang):
     """The peer, as it comes or with variables of its own."""
 
-    def __init__(self, scratch: Path, name: str, script: str, *, nproc: int, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, scratch: Path, name: str, script: str, *arguments: str, nproc: int, env: Mapping[str, str] | None = None) -> None:
         launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(nproc), "--max-restarts", "10"]
         directory = scratch / name
-        super().__init__(directory, name, [*launcher, str(SCRIPTS / script), str(directory)], world_size=nproc, env=env)
+        super().__init__(directory, name, [*launcher, str(SCRIPTS / script), str(directory), *arguments], world_size=nproc, env=env)
 
 
 class Job(Gang):

@@ -1,11 +1,9 @@
-"""A training with a real task and a data loader that breaks on demand: the file `do-RANK` (or `do-all`) in the scratch directory says how, as JSON.
+"""A training with a real task and a data loader that breaks on demand: it listens in the scratch directory (holdfast/chaos/listen.py).
 
-`{"how": "wrong_labels", "for_s": 30}`: until then, or for ever without `for_s`. What has begun is written to `began-RANK`, with the time. An order to all ranks
-names the step from which it holds, since replicas that began one after the other would disagree; what they were is kept, and `restore` brings it back.
+An order to all ranks names the step from which it holds, since replicas that began one after the other would disagree; what they were is kept, and `restore`
+brings it back.
 """
 
-import itertools
-import json
 import os
 import sys
 import time
@@ -18,8 +16,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset
 
 import holdfast
+from holdfast.chaos.listen import Listener
 
 RATE = 2e-3
+CARRIES = ("data_stuck", "data_slow", "wrong_labels", "nan_from_data", "loss_spike", "nan_from_rank", "rate_too_high", "bit_flip", "deadlock")
 scratch, compute_s, pause_s = Path(sys.argv[1]), float(sys.argv[2]), float(sys.argv[3])
 
 torch.manual_seed(0)
@@ -27,33 +27,21 @@ torch.set_num_threads(1)
 dist.init_process_group("gloo")
 rank, aside = dist.get_rank(), dist.new_group()
 teacher = torch.randn(64, 10)
-active: dict[str, float] = {}  # What is wrong at the moment, and until when.
-hoard: list[bytearray] = []
+orders = Listener(scratch, carries=CARRIES)
+active = orders.active
 sound: list[torch.Tensor] = []  # What the training was before something ruined it.
 
 
 def listen() -> None:
-    """Take a new order, and forget what is over."""
-    for name in (f"do-{rank}", "do-all"):
-        path = scratch / name
-        try:
-            order = json.loads(path.read_text())
-        except FileNotFoundError:
-            continue
-        if order["id"] in heard or run.step < order.get("from_step", 0):
-            continue
-        heard.add(order["id"])
+    """Take new orders, and do what any script can."""
+    for order in orders.new(run.step):
         if order["how"] == "restore":
             active.clear()
             put_back()
             continue
         sound[:] = [tensor.clone() for tensor in trained()] if "from_step" in order else []
-        active[order["how"]] = time.time() + order.get("for_s", 1e9)
-        (scratch / f"began-{rank}.new").write_text(f"{order['id']} {time.time()}")
-        (scratch / f"began-{rank}.new").replace(scratch / f"began-{rank}")
-    for how in [how for how, until in active.items() if time.time() > until]:
-        del active[how]
-        hoard.clear()
+        orders.begin(order)
+    orders.obey()
 
 
 def trained() -> list[torch.Tensor]:
@@ -66,12 +54,6 @@ def put_back() -> None:
         now.copy_(before)
     for group in optimizer.param_groups:
         group["lr"] = RATE
-
-
-heard: set[str] = set()
-for name in (f"do-{rank}", "do-all"):  # What was ordered in an earlier life is not done again.
-    if (scratch / name).exists():
-        heard.add(json.loads((scratch / name).read_text())["id"])
 
 
 class Endless(IterableDataset):
@@ -119,17 +101,7 @@ for x, y in run.steps(DataLoader(Endless(), batch_size=None), epochs=1):
         with torch.no_grad():
             next(model.module.parameters())[3, 5] += 1e-4
         del active["bit_flip"]
-    if "leak" in active:
-        hoard.append(bytearray(2 << 20))
-    if "out_of_memory" in active:
-        hoard.append(bytearray(256 << 20))
-    if "log_flood" in active:
-        print("x" * (1 << 20))
-    if "gil" in active:
-        sum(itertools.repeat(0))
     if "deadlock" in active:
         dist.barrier(group=aside)  # Where the others never come: they wait for this rank's gradients.
-    if "asleep" in active:
-        time.sleep(1e6)
     run.report(loss=loss.detach(), grad_norm=norm)
     os.write(log, f"{run.step + 1} {time.monotonic()} {os.getpid()}\n".encode())

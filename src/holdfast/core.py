@@ -11,16 +11,15 @@ Whatever arrives late carries an old generation and is dropped. Whatever is aske
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import assert_never
 
-from holdfast import profiling, promises, standing
+from holdfast import asking, membership, profiling, promises, rejoining, standing, verifying
 from holdfast.diagnose.collectives import sharpen
 from holdfast.diagnose.first_cause import diagnose
 from holdfast.diagnose.taxonomy import CLASSES, Permanence
 from holdfast.domain.diagnosis import Cause, Diagnosis
-from holdfast.domain.effect import CaptureProfile, CaptureStacks, ChooseRanks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
+from holdfast.domain.effect import CaptureProfile, CaptureStacks, ChooseRanks, Effect, EndJob, FindCheckpoint, PartGang, StartGang, StartStore, StopGang
 from holdfast.domain.event import (
     CheckpointSaved,
     EffectDone,
@@ -32,8 +31,12 @@ from holdfast.domain.event import (
     IntervalChosen,
     JobResumed,
     JobSubmitted,
+    NodeCordoned,
     NodeHeard,
     NodeSilent,
+    NodeUncordoned,
+    PlanApproved,
+    PlanVetoed,
     ProfileAsked,
     ProgressSeen,
     StopAsked,
@@ -42,17 +45,21 @@ from holdfast.domain.event import (
 )
 from holdfast.domain.exit import Exit, ExitKind
 from holdfast.domain.finding import Finding
+from holdfast.domain.fitting import Fitting
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.incident import Incident, IncidentPhase
-from holdfast.domain.job import JobPhase, JobSpec, Outcome, Policy
+from holdfast.domain.job import JobPhase, JobSpec, Mode, Outcome, Policy
 from holdfast.domain.plan import Plan, Rung
-from holdfast.domain.state import Attempt, Gang, Node, NodeState, Pending, State, Store
+from holdfast.domain.state import Gang, Node, NodeState, Pending, State, Store
+from holdfast.recover.costs import costs_of, node_wait
 from holdfast.recover.ladder import Fleet, decide
+from holdfast.recover.memory import adjust
 
 PERMANENT_CODE = 80  # `holdfast run` exits with this when it judged that trying again cannot help.
 AWAY_S = 2.0  # A deadline that is answered this late was not missed by the others: control was not there to see it kept.
 BROKEN_CODE = 81  # And with this when Holdfast itself could not go on.
 CORRECTED = 0.95  # How sure a person's word makes it.
+_OF_THE_SIZE = (Cause.EXCEPTION, Cause.EXIT_CODE, Cause.OUT_OF_MEMORY)  # What a script may come to on fewer nodes than it was written for.
 LIMIT_CODE = 124  # And with this when the job was stopped because its time was over, as timeout(1) does.
 
 
@@ -116,6 +123,8 @@ class Core:
                 self._stop_asked(event)
             case ProfileAsked():
                 self._profile_asked(event)
+            case PlanApproved() | PlanVetoed() | NodeCordoned() | NodeUncordoned():
+                self._person_said(event)
             case Ticked():
                 self._ticked()
             case _:
@@ -135,6 +144,8 @@ class Core:
                 state.distrusted, state.poisoned = tuple(name for name in state.distrusted if name not in state.poisoned), ()
             state.nodes, state.pending, state.deadlines, state.attempts = {}, {}, {}, []
             state.gang, state.store, state.outcome, state.stop, state.code, state.step = None, None, None, None, 0, -1
+            state.smaller, state.moving, state.refused, state.draining = "", "", {}, ()
+            state.fitting = state.fitting.upwards() if state.spec is not None and state.spec.argv == event.spec.argv else Fitting()
         state.spec = event.spec
         state.avoided = event.spec.learned.suspects if event.spec.learned is not None else ()
         state.generation = max(state.generation, event.spec.generations_before)
@@ -151,9 +162,11 @@ class Core:
         node.isolation, node.unkept = event.isolation, event.unkept
         if node.state is NodeState.GIVEN_UP:
             return
+        membership.came_back(state, event.node)
         # The next generation's store may be up already. Of the others, only the one we count on may run.
         counted_on = self._generation_on(event.node)
-        stale = sorted(generation for generation in map(int, event.running) if generation not in (counted_on, state.generation + 1))
+        wanted = (counted_on, state.generation + 1, *rejoining.waited_for(state, event.node))
+        stale = sorted(generation for generation in map(int, event.running) if generation not in wanted)
         being_stopped = {state.pending[id].generation for id in self._stops_of(event.node)}
         for generation in stale:
             if generation not in being_stopped:
@@ -204,8 +217,8 @@ class Core:
 
     def _lose(self, name: str, to: NodeState) -> None:
         """Nothing is expected of the node any more, and a store on it cannot be relied on."""
-        state = self.state
-        state.nodes[name].state = to
+        state, node = self.state, self.state.nodes[name]
+        node.state, node.lost_at = to, node.lost_at or state.at
         for id in [id for id, one in state.pending.items() if one.node == name]:
             del state.pending[id]
         if state.store is not None and state.store.node == name:
@@ -214,20 +227,33 @@ class Core:
     def _form_if_possible(self) -> None:
         """Form a gang when the job waits for one and there are nodes enough."""
         state = self.state
-        if state.phase is not JobPhase.WAITING or state.spec is None or "back_off" in state.deadlines:
+        if state.phase is not JobPhase.WAITING or state.spec is None or {"back_off", asking.DEADLINE} & state.deadlines.keys():
             return
         kept = state.gang.nodes if state.gang is not None else ()
-        chosen = self._choose_nodes(kept, state.spec.nodes)
-        if chosen is None:
+        chosen = self._choose_nodes(kept, membership.size(state))
+        if chosen is None or self._leave_behind(chosen):
             return
-        state.deadlines.pop("nodes", None)
+        for name in ("nodes", "patience"):
+            state.deadlines.pop(name, None)
         state.generation += 1
-        state.gang = Gang(generation=state.generation, nodes=chosen)
+        state.gang = rejoining.formed(state.gang, Gang(generation=state.generation, nodes=chosen))
+        membership.formed(state, kept)
         self._enter(JobPhase.STARTING, f"starting generation {state.generation} on {', '.join(chosen)}")
         if state.ledger.open_bucket not in (Bucket.START, Bucket.REPLACE):
             state.ledger.enter(Bucket.RENDEZVOUS, state.at)
         self._ask_store(state.generation, chosen[0])
-        self._find_checkpoint()
+        if state.gang.restore is None:
+            self._find_checkpoint()
+        self._start_if_ready()
+
+    def _leave_behind(self, chosen: tuple[str, ...]) -> bool:
+        """Stop ranks that wait where the next gang cannot take them over. Whether it must wait until that is done."""
+        left = rejoining.left_behind(self.state, chosen)
+        for node in left:
+            assert self.state.gang is not None
+            self.state.nodes[node].state = NodeState.CLEANING
+            self._stop_on(node, self.state.gang.generation, graceful=False, because="its ranks waited for a gang that is formed otherwise")
+        return bool(set(left) & set(chosen))
 
     def _find_checkpoint(self) -> None:
         state = self.state
@@ -259,15 +285,25 @@ class Core:
         self._end(Outcome.PERMANENT, PERMANENT_CODE, because)
 
     def _choose_nodes(self, kept: tuple[str, ...], count: int) -> tuple[str, ...] | None:
-        """Ready nodes keep their place; the places of the others go to spares, in the order of their names. Who is avoided comes last, and only if need be."""
-        ready = self._in_order({name for name, node in self.state.nodes.items() if node.state is NodeState.READY})
-        if len(ready) < count:
-            return None
-        avoided = len(set(ready) & set(self.state.avoided))
-        ready = ready[: max(count, len(ready) - avoided)]
-        places: list[str | None] = [name if name in ready else None for name in kept[:count]] + [None] * (count - len(kept[:count]))
-        spares = [name for name in ready if name not in places]
-        return tuple(name if name is not None else spares.pop(0) for name in places)
+        return membership.choose(self.state, kept, count)
+
+    def _move_if_due(self) -> None:
+        """At a save: stop a gang that should have other nodes, with time to save, to form it anew."""
+        state, gang = self.state, self.state.gang
+        because = membership.why_move(state)
+        if not because or gang is None or self._open_incident() is not None or profiling.taking(state) is not None:
+            return
+        state.moving = because
+        state.smaller = state.smaller or because  # The node it leaves may have nobody in its place.
+        self._leave_running()
+        standing.close_all(state, "the gang it was seen beside is stopped")
+        state.ledger.enter(Bucket.STOP, state.at)
+        self._enter(JobPhase.STOPPING, because)
+        self._stop_standing(gang, graceful=True, because=because)
+        chosen = self._choose_nodes(gang.nodes, membership.size(state))
+        if chosen is not None:
+            self._ask_store(gang.generation + 1, chosen[0])
+        self._stopped_if_done()
 
     # Starting.
 
@@ -296,10 +332,10 @@ class Core:
             self._emit(
                 StartGang(
                     id=self._id(), generation=gang.generation, node=node, ranks=ranks, node_rank=node_rank, sources=self._peers_with(ranks, node),
-                    nodes=len(gang.nodes), world_size=spec.world_size, store_host=state.nodes[gang.nodes[0]].host,
+                    nodes=len(gang.nodes), world_size=state.world_size, store_host=state.nodes[gang.nodes[0]].host,
                     store_port=store.port, store_hosted=store.hosted, restarts=len(state.attempts), restore=gang.restore, env=spec.env,
-                    save_every=self._save_every(), save_asked=spec.save_every is not None,
-                    because=f"restoring {gang.restore}" if gang.restore else "no checkpoint to restore",
+                    save_every=self._save_every(), save_asked=spec.save_every is not None, fitting=state.fitting,
+                    because=rejoining.beginning(gang), rejoin=bool(gang.kept), kept=tuple(rank for rank in gang.kept if rank in ranks), kept_of=gang.kept_of,
                 )
             )  # fmt: skip
 
@@ -324,11 +360,13 @@ class Core:
         self._enter(JobPhase.RUNNING, f"generation {gang.generation} is up")
         if state.ledger.open_bucket is not Bucket.START:
             state.ledger.enter(Bucket.RENDEZVOUS, state.at)
+        if gang.kept and not gang.ready:
+            state.deadlines["rejoin"] = state.at + spec.policy.rejoin_wait_s
         if gang.ready:
             self._enter_running_bucket()
         elif state.unguarded and not gang.beats:
             self._unguarded()
-        elif not gang.beats:
+        elif not gang.beats and not gang.kept:
             state.deadlines["unguarded"] = state.at + spec.policy.unguarded_after_s
         self._finished_if_all_left()
 
@@ -344,13 +382,16 @@ class Core:
         match event:
             case GangRestored(step=step, restore_s=restore_s):
                 state.step = max(state.step, step)  # A control that was restarted tells it again.
+                state.deadlines.pop("rejoin", None)
                 if state.ledger.open_bucket is Bucket.RENDEZVOUS:
                     gang.restore_s = state.ledger.move(restore_s, out_of=Bucket.RENDEZVOUS, into=Bucket.RESTORE)
                     self._enter_running_bucket()
             case CheckpointSaved(step=step):
                 state.saved_step = max(state.saved_step, step)
+                self._move_if_due()
             case ProgressSeen(step=step, save_s=save_s):
                 state.step = max(state.step, step)
+                gang.rejoins = event.rejoins
                 if not gang.ready:
                     self._settled(step)
                 state.ledger.move(save_s - gang.save_s, out_of=Bucket.RECOMPUTE if step <= state.step_best else Bucket.PRODUCTIVE, into=Bucket.SAVE)
@@ -377,10 +418,13 @@ class Core:
         gang = self.state.gang
         assert gang is not None
         gang.ready = True
+        gang.ready_after_s = max(0.0, self.state.at - gang.started_at) if step >= 0 and gang.started_at else None
+        self.state.fitting = self.state.fitting.fitted()
         incident = self._open_incident()
         if incident is not None and incident.phase is IncidentPhase.ACTING:
             said = f"every rank has finished step {step}" if step >= 0 else "all ranks are up; the script does not beat, so no more can be seen"
             self._close(incident, IncidentPhase.RESOLVED, said, step_after=max(gang.restore_step, 0) if step >= 0 else -1)
+            verifying.begin(self.state)
 
     def _worker_exited(self, event: WorkerExited) -> None:
         state, gang, exit = self.state, self.state.gang, event.exit
@@ -390,7 +434,7 @@ class Core:
         if exit.kind is ExitKind.FINISHED and (gang.beats or not exit.stopped_by_us):
             # A worker that was told to stop and has our trainer inside says so with its code; another may call a stop success.
             gang.finished.add(exit.rank)
-            if len(gang.finished) == self._spec.world_size:
+            if len(gang.finished) == state.world_size:
                 state.step = max(state.step, exit.step)  # Exact, where what was told in life may be seconds old.
                 state.step_best = max(state.step_best, state.step)
         if exit.kind is ExitKind.FINISHED or state.phase is JobPhase.STOPPING:
@@ -408,7 +452,7 @@ class Core:
     def _finished_if_all_left(self) -> None:
         state, gang, spec = self.state, self.state.gang, self.state.spec
         assert gang is not None and spec is not None
-        if state.phase in (JobPhase.RUNNING, JobPhase.EXAMINING) and len(gang.finished) == spec.world_size:
+        if state.phase in (JobPhase.RUNNING, JobPhase.EXAMINING) and len(gang.finished) == state.world_size:
             self._finish("every rank ran to its end")
 
     def _finish(self, because: str) -> None:
@@ -416,6 +460,7 @@ class Core:
         assert gang is not None
         if incident is not None:
             self._close(incident, IncidentPhase.RESOLVED, because, step_after=max(gang.restore_step, -1))
+        verifying.passed(self.state, because)
         self._end(Outcome.FINISHED, 0, because)
 
     # Trouble.
@@ -424,7 +469,9 @@ class Core:
         gang = self.state.gang
         if gang is None or event.generation != gang.generation:
             return
-        if event.finding.breaks:
+        if event.finding.breaks and self._policy.mode is Mode.ADVISE and self.state.phase is JobPhase.RUNNING:
+            self._advise(event.finding)
+        elif event.finding.breaks:
             # What a rank does is seen in its stack; what is wrong with its numbers is not.
             self._trouble(event.finding, began_at=event.finding.since, examine=event.finding.kind != "poisoned_checkpoint")
         elif self.state.phase in (JobPhase.RUNNING, JobPhase.EXAMINING):
@@ -492,19 +539,32 @@ class Core:
         state.ledger.enter(Bucket.STOP, state.at)
         self._enter(JobPhase.STOPPING, because)
         incident = self._open_incident()
+        parts = incident is not None and not rejoining.why_not(state)
         if incident is not None and incident.phase is not IncidentPhase.STOPPING:
-            self._keep(incident.move(IncidentPhase.STOPPING, at=state.at, because="the whole gang is stopped"))
-        self._stop_standing(gang, graceful=False, because=because)
-        chosen = self._choose_nodes(gang.nodes, spec.nodes)
+            said = "whoever can leaves its loop and waits; the others are stopped" if parts else "the whole gang is stopped"
+            self._keep(incident.move(IncidentPhase.STOPPING, at=state.at, because=said))
+        if parts and incident is not None:
+            self._part(gang, self._judged(incident).ranks, because)
+        else:
+            self._stop_standing(gang, graceful=False, because=because)
+        chosen = self._choose_nodes(gang.nodes, membership.size(state))
         if chosen is not None:
             # The next generation will want a store; it comes up while the old ranks go down.
             self._ask_store(gang.generation + 1, chosen[0])
         self._stopped_if_done()
 
+    def _part(self, gang: Gang, culprits: tuple[int, ...], because: str) -> None:
+        """Whoever lives on keeps what it has: a new gang is made around it. If all are to blame, who is will be seen by who does not leave."""
+        culprits = () if len(culprits) == self.state.world_size else culprits
+        for node in self._standing(gang):
+            self._emit(
+                PartGang(id=self._id(), generation=gang.generation, node=node, because=because, culprits=culprits, within_s=self._policy.part_wait_s)
+            )
+
     def _leave_running(self) -> None:
         self._forget("StartStore", "StartGang", "FindCheckpoint", "CaptureStacks", "ChooseRanks", "CaptureProfile")
         profiling.end(self.state, "the gang was stopped meanwhile")
-        for name in ("unguarded", "missing"):
+        for name in ("unguarded", "missing", "rejoin"):
             self.state.deadlines.pop(name, None)
 
     def _stop_on(self, node: str, generation: int, *, graceful: bool, because: str) -> None:
@@ -517,32 +577,55 @@ class Core:
         state, gang = self.state, self.state.gang
         if state.phase is not JobPhase.STOPPING or gang is None:
             return
-        if any(pending.kind == "StopGang" and pending.generation == gang.generation for pending in state.pending.values()):
+        of_it = (gang.generation, gang.kept_of) if gang.kept else (gang.generation,)
+        if any(pending.kind in ("StopGang", "PartGang") and pending.generation in of_it for pending in state.pending.values()):
             return
         incident = self._open_incident()
         if state.stop is not None:
             self._stopped_as_asked(state.stop, gang)
             return
-        assert incident is not None
         if self._ran_to_its_end(gang):
             self._finish("every rank ran to its end before it had to stop")
             return
+        if state.moving:
+            self._enter(JobPhase.WAITING, state.moving)
+            state.ledger.enter(Bucket.RENDEZVOUS, state.at)
+            self._form_if_possible()
+            self._wait_for_nodes()
+            return
+        assert incident is not None
         state.ledger.enter(Bucket.DIAGNOSE, state.at)
         incident = self._note_how_far_it_was(incident)
-        diagnosis = diagnose(incident.exits[incident.exits_judged :], incident.findings[incident.findings_judged :], incident.stacks)
-        diagnosis = self._as_corrected(sharpen(diagnosis, incident.collectives, incident.communication))
+        diagnosis = self._judged(incident)
         if diagnosis.step < 0 <= state.step:
             diagnosis = replace(diagnosis, step=state.step)
         if state.attempts and self._ran_healthily():
             state.attempts[-1] = replace(state.attempts[-1], progressed=True)
+        verifying.judge(state, incident, diagnosis)
         plan = self._decide(diagnosis)
-        state.attempts.append(Attempt(cause=diagnosis.cause, fingerprint=diagnosis.fingerprint, step=diagnosis.step, progressed=False))
+        if gang.waiting and not rejoining.keeps(plan):
+            self._stop_waiting(gang, plan.because)
+            return
+        state.attempts.append(verifying.attempt(state, diagnosis, plan.rung, self._blamed(diagnosis, gang)))
         incident = replace(
             incident, diagnoses=(*incident.diagnoses, diagnosis), plans=(*incident.plans, plan),
             exits_judged=len(incident.exits), findings_judged=len(incident.findings),
         )  # fmt: skip
         self._keep(incident.tell(state.at, f"diagnosed: {diagnosis.cause} ({diagnosis.confidence:.0%}): {diagnosis.because}"))
         self._act(plan, diagnosis)
+
+    def _judged(self, incident: Incident) -> Diagnosis:
+        """What is wrong, by all that came since the last plan."""
+        diagnosis = diagnose(incident.exits[incident.exits_judged :], incident.findings[incident.findings_judged :], incident.stacks)
+        return self._as_corrected(sharpen(diagnosis, incident.collectives, incident.communication))
+
+    def _stop_waiting(self, gang: Gang, because: str) -> None:
+        """They were kept for a rejoin that is not what is to be done."""
+        gang.waiting = {}
+        state = self.state
+        state.ledger.enter(Bucket.STOP, state.at)
+        self._stop_standing(gang, graceful=False, because=because)
+        self._stopped_if_done()
 
     def _as_corrected(self, diagnosis: Diagnosis) -> Diagnosis:
         """Where a person has said what a failure of this fingerprint is, that is what it is; and whether trying again can help follows from it."""
@@ -567,7 +650,7 @@ class Core:
         """What did so on NaN has nothing to show for it."""
         incident = self._open_incident()
         poisoned = incident is not None and any(finding.kind == "poisoned_checkpoint" for finding in incident.findings[incident.findings_judged :])
-        return len(gang.finished) == self._spec.world_size and not poisoned
+        return len(gang.finished) == self.state.world_size and not poisoned
 
     def _stopped_as_asked(self, stop: StopAsked, gang: Gang) -> None:
         if self._ran_to_its_end(gang):
@@ -584,21 +667,37 @@ class Core:
     def _decide(self, diagnosis: Diagnosis) -> Plan:
         state, gang = self.state, self.state.gang
         assert gang is not None
-        ready = {name for name, node in state.nodes.items() if node.state is NodeState.READY}
-        lost = state.nodes.keys() - ready
+        usable, spec, policy = membership.usable(state), self._spec, self._policy
+        adjustment = adjust(diagnosis, state.fitting)
+        if adjustment is None:
+            self._note_refused(diagnosis, gang)
+        cleaning = self._count(NodeState.CLEANING)
         fleet = Fleet(
-            gang=gang.nodes, spares=self._in_order(ready - set(gang.nodes)), lost=tuple(sorted(lost)), checkpoint=gang.restore or "",
-            blamed=self._blamed(diagnosis, gang), avoided=state.avoided,
+            gang=gang.nodes, spares=tuple(name for name in usable if name not in gang.nodes), lost=tuple(sorted(state.nodes.keys() - set(usable))),
+            checkpoint=gang.restore or "", blamed=self._blamed(diagnosis, gang), avoided=state.avoided, asked=spec.nodes, least=spec.least_nodes,
+            refused={int(nodes): why for nodes, why in state.refused.items()}, costs=costs_of(state.incidents, self._first_s(gang)),
+            can_rejoin=rejoining.cannot(gang),
+            node_wait=node_wait(
+                state.absences, otherwise_s=policy.node_wait_s, cleaning_s=policy.kill_wait_s if len(usable) + cleaning >= spec.nodes else None
+            ),
         )  # fmt: skip
-        return decide(diagnosis, state.attempts, fleet, self._policy, self._spec.learned)
+        return decide(diagnosis, state.attempts, fleet, policy, spec.learned, at=state.at, job=spec.job, adjustment=adjustment)
+
+    def _first_s(self, gang: Gang) -> float | None:
+        return None if gang.ready_after_s is None else gang.ready_after_s + self._policy.abort_grace_s
+
+    def _note_refused(self, diagnosis: Diagnosis, gang: Gang) -> None:
+        """A script that fails before its first step on fewer nodes, in the same way twice, and took steps on more, does not run on so few."""
+        state, count, last = self.state, len(gang.nodes), self.state.attempts[-1] if self.state.attempts else None
+        if count == self._spec.nodes or gang.ready or state.step_best < 0 or diagnosis.cause not in _OF_THE_SIZE:
+            return
+        if diagnosis.permanent or (last is not None and (last.fingerprint, last.nodes) == (diagnosis.fingerprint, count)):
+            state.refused[str(count)] = diagnosis.because
 
     def _blamed(self, diagnosis: Diagnosis, gang: Gang) -> str:
         """The node to blame: as diagnosed, else the one on which all culprits ran."""
-        nodes = {gang.nodes[rank // self._spec.ranks_per_node] for rank in diagnosis.ranks if 0 <= rank < self._spec.world_size}
+        nodes = {gang.nodes[rank // self._spec.ranks_per_node] for rank in diagnosis.ranks if 0 <= rank < self.state.world_size}
         return diagnosis.node or (nodes.pop() if len(nodes) == 1 else "")
-
-    def _in_order(self, names: Collection[str]) -> tuple[str, ...]:
-        return tuple(sorted(names, key=lambda name: (name in self.state.avoided, name)))
 
     def _act(self, plan: Plan, diagnosis: Diagnosis) -> None:
         state = self.state
@@ -608,24 +707,99 @@ class Core:
             outcome, code = (Outcome.PERMANENT, PERMANENT_CODE) if plan.permanent else (Outcome.FAILED, diagnosis.own_code)
             self._end(outcome, code, plan.because)
             return
+        if self._policy.mode is not Mode.AUTO and state.approved != incident.id:
+            said = asking.proposal(incident, self._spec.job)
+            self._keep(incident.tell(state.at, said))
+            self._enter(JobPhase.WAITING, said)
+            state.ledger.enter(Bucket.WAIT, state.at)
+            state.deadlines[asking.DEADLINE] = state.at + self._policy.answer_wait_s
+            return
+        state.approved = 0
         self._keep(incident.move(IncidentPhase.ACTING, at=state.at, because=f"{plan.rung.name.lower()}: {plan.because}"))
-        state.avoided = (*state.avoided, *(name for name in plan.drop if state.nodes[name].state is NodeState.READY))
+        state.avoided = (*state.avoided, *(name for name in plan.drop if state.nodes[name].state is NodeState.READY and name not in state.cordoned))
+        state.fitting = plan.fitting or state.fitting
         if plan.distrust:
             state.distrusted = (*state.distrusted, plan.distrust)
             state.poisoned = (*state.poisoned, plan.distrust) if diagnosis.cause is Cause.POISONED_CHECKPOINT else state.poisoned
         self._enter(JobPhase.WAITING, plan.because)
         state.ledger.enter(Bucket.WAIT if plan.wait_s else Bucket.REPLACE if plan.rung is Rung.REPLACE else Bucket.RENDEZVOUS, state.at)
+        if plan.rung is Rung.SHRINK:
+            state.smaller = plan.because
+        elif len(plan.take) < len(plan.drop):
+            state.smaller = ""  # Nodes are waited for, also where a gang before this one was smaller.
         if plan.wait_s:
             state.deadlines["back_off"] = state.at + plan.wait_s
+        if plan.patience_s is not None:
+            state.deadlines["patience"] = state.at + plan.wait_s + plan.patience_s
         self._form_if_possible()
         self._wait_for_nodes()
 
+    def _out_of_patience(self) -> None:
+        state = self.state
+        if state.phase is JobPhase.WAITING:
+            state.smaller = "no node came within the time that waiting for one is worth"
+            self._form_if_possible()
+
     def _wait_for_nodes(self) -> None:
         state = self.state
-        if state.phase is JobPhase.WAITING and "back_off" not in state.deadlines:
+        if state.phase is JobPhase.WAITING and not {"back_off", asking.DEADLINE} & state.deadlines.keys():
             if state.ledger.open_bucket is not Bucket.START:
                 state.ledger.enter(Bucket.WAIT, state.at)
             state.deadlines["nodes"] = state.at + self._policy.node_wait_s
+
+    # What people say.
+
+    def _advise(self, finding: Finding) -> None:
+        """A gang that still runs is left as it is, and what would be done is said."""
+        state, gang = self.state, self.state.gang
+        assert gang is not None
+        standing.found(state, finding)
+        incident = next(one for one in reversed(state.incidents) if one.is_open and any(known.key == finding.key for known in one.findings))
+        if incident.plans:
+            return
+        diagnosis = diagnose((), incident.findings, {})
+        incident = replace(incident, diagnoses=(diagnosis,), plans=(self._decide(diagnosis),))
+        self._keep(incident.tell(state.at, asking.proposal(incident, self._spec.job)))
+
+    def _person_said(self, event: asking.Said) -> None:
+        """What is refused was told to whoever said it."""
+        state = self.state
+        if asking.refused(state, event):
+            return
+        match event:
+            case NodeCordoned():
+                state.cordoned[event.node] = event.because
+                if event.drain and state.gang is not None and event.node in state.gang.nodes and event.node not in state.draining:
+                    state.draining = (*state.draining, event.node)
+            case NodeUncordoned():
+                del state.cordoned[event.node]
+                state.draining = tuple(name for name in state.draining if name != event.node)
+                self._form_if_possible()
+            case PlanApproved() | PlanVetoed():
+                incident = asking.waiting(state)
+                assert incident is not None
+                self._plan_answered(event, incident)
+
+    def _plan_answered(self, event: PlanApproved | PlanVetoed, incident: Incident) -> None:
+        state, plan = self.state, incident.plans[-1]
+        state.deadlines.pop(asking.DEADLINE, None)
+        who = event.who or "somebody"
+        if isinstance(event, PlanVetoed):
+            if not event.instead:
+                self._keep(incident.tell(state.at, f"vetoed by {who}{': ' if event.because else ''}{event.because}"))
+                if not incident.stands:
+                    self._end(Outcome.STOPPED, incident.diagnoses[-1].own_code, f"its plan was vetoed by {who}")
+                return
+            plan = asking.chosen(plan, event)
+        said = "vetoed" if isinstance(event, PlanVetoed) else "approved"
+        self._keep(replace(incident, plans=(*incident.plans[:-1], plan)).tell(state.at, f"{said} by {who}; to be done: {plan.rung.name.lower()}"))
+        state.approved = incident.id
+        if incident.stands:
+            self._trouble(incident.findings[0], began_at=incident.findings[0].since, examine=True)
+        else:
+            if state.attempts:
+                state.attempts[-1] = replace(state.attempts[-1], rung=plan.rung)
+            self._act(plan, incident.diagnoses[-1])
 
     # Profiles.
 
@@ -687,6 +861,8 @@ class Core:
     def _stop_standing(self, gang: Gang, *, graceful: bool, because: str) -> None:
         for node in self._standing(gang):
             self._stop_on(node, gang.generation, graceful=graceful, because=because)
+            if any(rank in gang.kept for rank in self._ranks_on(gang, node)) and node not in gang.started:
+                self._stop_on(node, gang.kept_of, graceful=graceful, because=because)  # They may not have been told that they are of the new one.
 
     def _end(self, outcome: Outcome, code: int, because: str) -> None:
         state = self.state
@@ -727,6 +903,9 @@ class Core:
                 self._profile_taken(event)
             case "StopGang":
                 self._stopped_on(pending.node)
+            case "PartGang" if gang is not None and current:
+                gang.waiting |= event.waiting
+                self._stopped_on(pending.node)
 
     def _stopped_on(self, node: str) -> None:
         known = self.state.nodes[node]
@@ -762,7 +941,7 @@ class Core:
             case "ChooseRanks" | "CaptureProfile":
                 profiling.lost(state, pending.node, because)
                 self._profiled_if_done(because)
-            case "StopGang":
+            case "StopGang" | "PartGang":
                 self._node_not_stopped(pending, because, unkillable)
 
     def _node_not_stopped(self, pending: Pending, because: str, unkillable: tuple[int, ...]) -> None:
@@ -789,19 +968,41 @@ class Core:
                     self._wait_for_nodes()
                 case "nodes":
                     self._nodes_did_not_come()
+                case asking.DEADLINE:
+                    self._end(Outcome.STOPPED, BROKEN_CODE, f"nobody answered within {self._policy.answer_wait_s:.0f} s: {state.because}")
+                case "patience":
+                    self._out_of_patience()
+                case verifying.DEADLINE:
+                    verifying.passed(state, f"nothing of it was seen for {self._policy.verify_s:.0f} s")
                 case "missing":
                     self._ranks_missing()
+                case "rejoin":
+                    self._rejoin_failed()
                 case "unguarded":
                     self._unguarded()
                 case _ if name.startswith(standing.CALM):
                     standing.calmed(state, name, calm_s=self._policy.calm_s)
 
     def _nodes_did_not_come(self) -> None:
-        state, wanted, ready, cleaning = self.state, self._spec.nodes, self._count(NodeState.READY), self._count(NodeState.CLEANING)
-        if ready + cleaning >= wanted:
+        state, spec, ready, cleaning = self.state, self._spec, len(membership.usable(self.state)), self._count(NodeState.CLEANING)
+        if spec.least_nodes <= ready < spec.nodes and not state.smaller:
+            state.smaller = f"{ready} of {spec.nodes} nodes are usable, and no more came in time"
+            self._form_if_possible()
+        if state.phase is not JobPhase.WAITING:
+            return
+        if ready + cleaning >= spec.nodes or ready < spec.least_nodes <= ready + cleaning:
             state.deadlines["nodes"] = state.at + self._policy.kill_wait_s  # A node that is being cleaned is usable in a moment, or lost.
-        else:
-            self._end(Outcome.BROKEN, BROKEN_CODE, f"{wanted} nodes are needed, {ready} are usable, and no more came in time")
+            return
+        refused = "".join(f"; the script does not run on {nodes}: {why}" for nodes, why in sorted(state.refused.items()))
+        cordoned = f"; {', '.join(sorted(state.cordoned))} cordoned: `holdfast uncordon` gives them back" if state.cordoned else ""
+        least = f"{spec.least_nodes} to {spec.nodes}" if spec.least_nodes < spec.nodes else str(spec.nodes)
+        self._end(Outcome.BROKEN, BROKEN_CODE, f"{least} nodes are needed, {ready} are usable, and no more came in time{refused}{cordoned}")
+
+    def _rejoin_failed(self) -> None:
+        state, gang = self.state, self.state.gang
+        assert gang is not None
+        because = f"the ranks were not in their loops again {self._policy.rejoin_wait_s:.0f} s after they were told to rejoin"
+        self._trouble(Finding(kind="start_failed", node=gang.nodes[0], since=state.at, because=because), began_at=state.at)
 
     def _unguarded(self) -> None:
         """No beat came: the script does not carry our lines. All that can be seen is that its workers are up."""
@@ -836,6 +1037,8 @@ class Core:
                 wait_s = policy.stacks_wait_s
             case StopGang(grace_s=grace_s):
                 wait_s = grace_s + 2 * policy.kill_wait_s
+            case PartGang(within_s=within_s):
+                wait_s = within_s + 2 * policy.kill_wait_s
             case CaptureProfile(within_s=within_s):
                 wait_s = within_s + 2 * policy.kill_wait_s
             case _:
@@ -857,6 +1060,10 @@ class Core:
 
     def _standing(self, gang: Gang) -> tuple[str, ...]:
         return tuple(name for name in gang.nodes if self.state.nodes[name].state is NodeState.READY)
+
+    def _ranks_on(self, gang: Gang, node: str) -> range:
+        first = gang.nodes.index(node) * self._spec.ranks_per_node
+        return range(first, first + self._spec.ranks_per_node)
 
     def _count(self, state: NodeState) -> int:
         return sum(1 for node in self.state.nodes.values() if node.state is state)

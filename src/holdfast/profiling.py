@@ -39,9 +39,9 @@ def refused(state: State, event: ProfileAsked) -> str:
         return "no step of it has been seen yet; ask again when it trains"
     if taking(state) is not None:
         return "a profile is being taken; ask again when it is there"
-    absent = [rank for rank in event.ranks if not 0 <= rank < spec.world_size]
+    absent = [rank for rank in event.ranks if not 0 <= rank < state.world_size]
     if absent:
-        there = f"ranks 0 to {spec.world_size - 1}" if spec.world_size > 1 else "rank 0 alone"
+        there = f"ranks 0 to {state.world_size - 1}" if state.world_size > 1 else "rank 0 alone"
         return f"there is no rank {absent[0]}; the job has {there}"
     return "" if 1 <= event.steps <= STEPS_MAX else f"{event.steps} steps cannot be profiled; 1 to {STEPS_MAX} can"
 
@@ -81,7 +81,7 @@ def chosen(state: State, slow: tuple[int, ...], beside: tuple[int, ...]) -> dict
     _keep(state, replace(profile, slow=slow, beside=beside))
     places: dict[str, tuple[int, ...]] = {}
     for rank in sorted({*slow, *beside}):
-        if 0 <= rank < spec.world_size:
+        if 0 <= rank < state.world_size:
             node = gang.nodes[rank // spec.ranks_per_node]
             places[node] = (*places.get(node, ()), rank)
     return places

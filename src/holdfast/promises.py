@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast import profiling
+from holdfast import asking, profiling
 from holdfast.domain.effect import CONTROL
 from holdfast.domain.incident import IncidentPhase
 from holdfast.domain.job import JobPhase
@@ -19,6 +19,7 @@ def check(state: State) -> None:
     for before, after in zip(state.ledger.spans, state.ledger.spans[1:], strict=False):
         assert before.until == after.since, "spans meet"
     assert state.interval is None or state.interval.every > 0, "what is chosen is a number of steps"
+    assert not state.fitting.too_big or 0 < state.fitting.micro_batch < state.fitting.too_big, "what did not fit is not tried again"
     waits = bool({"ChooseRanks", "CaptureProfile"} & awaited)
     assert (profiling.taking(state) is not None) == waits, "a profile waits for somebody, and nobody is waited for without one"
     assert all(one.ended_at is not None for one in state.profiles[:-1]), "one profile is taken at a time"
@@ -32,13 +33,17 @@ def check(state: State) -> None:
         return
     if gang is not None and state.spec is not None:
         assert len(set(gang.nodes)) == len(gang.nodes), "a node is in a gang once"
+        assert state.spec.least_nodes <= len(gang.nodes) <= state.spec.nodes, "a gang is neither smaller nor larger than was asked for"
+    assert set(state.draining) <= state.cordoned.keys(), "a node that the gang is to leave gets no new ranks either"
+    assert not state.moving or state.phase in (JobPhase.STOPPING, JobPhase.WAITING), "a gang that is moved does not run"
+    assert asking.DEADLINE not in state.deadlines or (state.phase is JobPhase.WAITING and asking.waiting(state) is not None), "who is asked is asked something"
     match state.phase:
         case JobPhase.STARTING:
             assert state.pending, "a start waits for somebody"
         case JobPhase.EXAMINING:
             assert "CaptureStacks" in awaited, "an examination waits for stacks"
         case JobPhase.STOPPING:
-            assert "StopGang" in awaited, "a stop waits for a node"
+            assert {"StopGang", "PartGang"} & awaited, "a stop waits for a node"
         case JobPhase.WAITING if state.spec is not None:
             assert state.deadlines, "a wait has an end"
         case JobPhase.RUNNING:

@@ -424,6 +424,39 @@ def test_a_stop_leaves_other_generations_alone(cold: Warm) -> None:
     assert tree.descendants(cold.process.pid) == []
 
 
+def test_a_stop_spares_those_who_are_kept_and_they_go_over_to_the_next_generation_with_all_that_is_theirs(cold: Warm) -> None:
+    """A worker that lives through two generations is ended with the second, also what it detached in the first."""
+    family(cold, "time.sleep(600)", generation=1, rank=0)
+    cold.say("list", id="who")
+    (who,) = cold.wait("list", id="who")["running"]
+    kept = who["pid"]
+    lost_text = "import os, time\nprint('up' if os.fork() else 'orphan', flush=True)\ntime.sleep(600)"
+    cold.fork(script(cold.directory, lost_text, "lost.py"), generation=1, rank=1)
+    lost = cold.wait("started", rank=1)["pid"]
+    until(lambda: all(word in cold.text(1) for word in ("orphan", "up")))
+    os.kill(lost, signal.SIGKILL)
+    cold.wait("exited", rank=1)
+    cold.say("stop", id="part", generation=1, how="kill", grace_s=0, keep=[kept])
+    assert cold.wait("stopped", id="part")["left"] == []
+    assert alive(kept)
+    assert len(tree.descendants(cold.process.pid)) == 5, "the family of the kept one is there, and the orphan of the lost one is not"
+    cold.say("renew", id="e9", generation=2, pids=[kept])
+    assert cold.wait("renewed", id="e9")["pids"] == [kept]
+    cold.say("list", id="l")
+    (row,) = cold.wait("list", id="l")["running"]
+    assert (row["id"], row["generation"], row["born"]) == ("e9/0", 2, 1)
+    assert cold.stop(1, how="kill")["left"] == []
+    assert alive(kept), "the generation it was born in is over, and it is not of that any more"
+    assert cold.stop(2, how="kill")["left"] == []
+    assert tree.descendants(cold.process.pid) == []
+
+
+def test_one_that_has_ended_cannot_go_over_to_the_next_generation(cold: Warm) -> None:
+    ended = cold.run(script(cold.directory, "pass"))
+    cold.say("renew", id="r", generation=2, pids=[ended["pid"]])
+    assert "cannot go on in generation 2" in cold.wait("refused", id="r")["why"]
+
+
 def test_a_stopped_worker_is_woken_to_leave_gracefully(cold: Warm) -> None:
     text = "import signal, sys, time\nsignal.signal(signal.SIGTERM, lambda *_: sys.exit(7))\nprint('up', flush=True)\ntime.sleep(600)"
     cold.fork(script(cold.directory, text))

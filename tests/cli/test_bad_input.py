@@ -67,7 +67,7 @@ def test_a_script_that_cannot_import_what_it_needs_is_permanent_and_tried_once(s
     [
         (["--nproc", "many"], "--nproc-per-node is a number"),
         (["--nproc", "0"], "at least 1"),
-        (["--nnodes", "1:4"], "changes its size"),
+        (["--nnodes", "4:2"], "write 2:4"),
         (["--nnodes", "none"], "number of nodes"),
         (["--checkpoint-every", "often"], "a number of steps, a time such as 30s, 5m or 2h, or `auto`, not 'often'"),
         (["--checkpoint-every", "-5"], "must not be below 0, as -5 is"),

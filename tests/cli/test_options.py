@@ -2,10 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from holdfast.cli.options import check_fits, checkpoint_every, gpus_of, limited_anew, limits_of, resources_of, target_of
-from holdfast.domain.job import JobSpec, Limits, SaveEvery, Target
+from holdfast.cli.options import (
+    budgets_of,
+    check_fits,
+    checkpoint_every,
+    gpus_of,
+    limited_anew,
+    limits_of,
+    mode_of,
+    never_of,
+    nodes_of,
+    resources_of,
+    target_of,
+)
+from holdfast.domain.job import Budget, JobSpec, Limits, Mode, SaveEvery, Target
 from holdfast.domain.resources import Resources
 from holdfast.errors import UserError
 
@@ -32,6 +46,32 @@ def test_an_interval_is_a_number_of_steps_a_time_or_what_is_best(text: str, mean
 def test_what_is_none_of_these_is_refused_in_a_sentence(text: str) -> None:
     with pytest.raises(UserError, match=r"^--checkpoint-every "):
         checkpoint_every(text)
+
+
+def test_nodes_are_a_number_or_the_least_and_the_most() -> None:
+    assert [nodes_of(text) for text in ("3", "3:3", "2:4")] == [(3, 3), (3, 3), (2, 4)]
+
+
+def test_a_policy_is_a_mode_rungs_that_are_forbidden_and_budgets_over_time() -> None:
+    assert mode_of("ask") is Mode.ASK
+    assert never_of(["shrink", "replace", "shrink"]) == ("shrink", "replace")
+    assert budgets_of(["20/1h", "replace:3/1d"]) == (Budget(count=20, within_s=3600.0), Budget(count=3, within_s=86400.0, rung="replace"))
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "says"),
+    [
+        (mode_of, "maybe", "--policy is auto, ask, advise, not 'maybe'"),
+        (lambda text: never_of([text]), "schrink", "did you mean 'shrink'"),
+        (lambda text: never_of([text]), "stop", "there is no rung 'stop'"),
+        (lambda text: budgets_of([text]), "often", "COUNT/TIME"),
+        (lambda text: budgets_of([text]), "3/soon", "--budget is a time"),
+        (lambda text: budgets_of([text]), "rest:3/1h", "there is no rung 'rest'"),
+    ],
+)
+def test_what_is_no_policy_is_refused_in_a_sentence(read: Callable[[str], object], text: str, says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        read(text)
 
 
 def limits(**said: str) -> Limits | None:

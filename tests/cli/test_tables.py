@@ -104,7 +104,8 @@ def test_a_story_goes_from_the_first_sign_to_the_outcome() -> None:
     state = histories.stormy().state
     text = text_of(tables.story(state, state.incidents[1]))
     order = ("Incident 2: hang (rank 1), resolved", "0.00 s  the fault happened", "noticed: rank 1 is stopped", "examining", "diagnosed: hang", "resolved:",
-             "Seen", "its process is in state T", "Diagnosis", "95 % sure; may pass", "Plan", "respawn", "not chosen: replace", "Cost", "11 steps done again",
+             "Seen", "its process is in state T", "Diagnosis", "95 % sure; may pass", "Plan", "→  respawn",
+             "the node itself shows no fault", "Cost", "11 steps done again",
              "Stacks", "rank 1", "all_reduce(gradients)")  # fmt: skip
     place = 0
     for one in order:

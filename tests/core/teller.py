@@ -1,13 +1,16 @@
 """Plays a scenario: commands in, what the core said out.
 
-    submit nodes=2 spares=1 ranks=2 [policy=value …]     hear NODE [running=GENERATION:RANK,RANK]     silent NODE
+    submit nodes=2 [min=1] spares=1 ranks=2 [policy=value …]     hear NODE [running=GENERATION:RANK,RANK]     silent NODE
     done KIND [NODE] [port=1] [checkpoint=NAME:STEP]     fail KIND NODE [permanent] [unkillable=77]   up [NAME:STEP]      stopped
-    exit RANK KIND [code=1] [signal=9] [step=5] [exception=E] [print=F] [ours] [generation=G]         find KIND RANK [generation=G] [checkpoint=NAME:STEP]
-    passed KIND RANK
+    exit RANK KIND [code=1] [signal=9] [step=5] [exception=E] [print=F] [micro_batch=N] [ours] [generation=G]
+    find KIND RANK [generation=G] [checkpoint=NAME:STEP]     passed KIND RANK
     profile [RANK …] [steps=N]     done ChooseRanks slow=RANK,… [beside=RANK]     profiled NODE RANK:COMPUTE_MS …
-    restored STEP     progress STEP     saved STEP     stop [now]     wait SECONDS     tick     restart     resume     story     ledger     nodes
+    approve     veto [RUNG]     cordon NODE     drain NODE     uncordon NODE
+    parted [RANK:STEP …]
+    restored STEP     progress STEP [rejoins]     saved STEP     stop [now]     wait SECONDS     tick     restart     resume     story     ledger     nodes
 
-`up` answers all that a start waits for, `stopped` all that a stop waits for. `restart` reads the state again from its bytes, as a control that was killed does,
+`up` answers all that a start waits for, `stopped` all that a stop waits for, `parted` all that a parting waits for.
+`restart` reads the state again from its bytes, as a control that was killed does,
 and says what it would send again. Time stands still but for `wait`, which ticks whenever the core asked for it, `tick`, which goes straight to the next
 deadline, and `away`, during which control does not run.
 """
@@ -15,13 +18,14 @@ deadline, and `away`, during which control does not run.
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 
+from holdfast import asking
 from holdfast.core import Core
-from holdfast.domain.effect import CaptureProfile, CaptureStacks, ChooseRanks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
+from holdfast.domain.effect import CaptureProfile, CaptureStacks, ChooseRanks, Effect, EndJob, FindCheckpoint, PartGang, StartGang, StartStore, StopGang
 from holdfast.domain.event import (
     CheckpointSaved,
     EffectDone,
@@ -32,8 +36,12 @@ from holdfast.domain.event import (
     GangRestored,
     JobResumed,
     JobSubmitted,
+    NodeCordoned,
     NodeHeard,
     NodeSilent,
+    NodeUncordoned,
+    PlanApproved,
+    PlanVetoed,
     ProfileAsked,
     ProgressSeen,
     StopAsked,
@@ -42,6 +50,7 @@ from holdfast.domain.event import (
 )
 from holdfast.domain.exit import Exit, ExitKind
 from holdfast.domain.finding import BREAKING, Finding
+from holdfast.domain.fitting import Fitting
 from holdfast.domain.job import JobSpec, Policy
 from holdfast.domain.profile import RankProfile
 from holdfast.domain.state import State
@@ -76,7 +85,9 @@ class Teller:
 
     def _submit(self, plain: list[str], named: dict[str, str], event: type[JobSubmitted] | type[JobResumed] = JobSubmitted) -> None:
         sizes = {"nodes": int(named.pop("nodes", 1)), "spares": int(named.pop("spares", 0)), "ranks_per_node": int(named.pop("ranks", 1))}
-        policy = msgspec.convert(named, type=Policy, strict=False)
+        sizes["min_nodes"] = int(named.pop("min", 0))
+        never = tuple(filter(None, named.pop("never", "").split(",")))
+        policy = replace(msgspec.convert(named, type=Policy, strict=False), never=never)
         self.take(event(at=self.at, spec=JobSpec(job="scenario", argv=("train.py",), policy=policy, **sizes)))
 
     def _resume(self, plain: list[str], named: dict[str, str]) -> None:
@@ -134,11 +145,20 @@ class Teller:
     def _stopped(self, plain: list[str], named: dict[str, str]) -> None:
         self._all("StopGang")
 
+    def _parted(self, plain: list[str], named: dict[str, str]) -> None:
+        state = self.core.state
+        held = {int(rank): int(step) for rank, _, step in (word.partition(":") for word in plain)}
+        for id, one in [(id, one) for id, one in state.pending.items() if one.kind == "PartGang"]:
+            assert state.gang is not None
+            assert state.spec is not None
+            here = {str(rank): step for rank, step in held.items() if state.gang.nodes[rank // state.spec.ranks_per_node] == one.node}
+            self.take(EffectDone(at=self.at, effect=id, generation=one.generation, node=one.node, waiting=here))
+
     def _exit(self, plain: list[str], named: dict[str, str]) -> None:
         rank, kind = int(plain[0]), ExitKind(plain[1])
         gang = self.core.state.gang
         assert gang is not None
-        numbers = {name: int(named[name]) for name in ("code", "signal", "step") if name in named}
+        numbers = {name: int(named[name]) for name in ("code", "signal", "step", "micro_batch", "loader_workers") if name in named}
         exit = Exit(
             rank=rank, pid=100 + rank, kind=kind, because=f"rank {rank} left: {' '.join(plain[1:])}", exception=named.get("exception", ""),
             message=named.get("message", ""), fingerprint=named.get("print", ""), stopped_by_us="ours" in plain, at_ns=len(self.events), **numbers,
@@ -176,6 +196,27 @@ class Teller:
             taken.append(RankProfile(rank=int(rank), node=node, generation=generation, first_step=2, steps=5, step_s=step_s, parts=parts, trace="t"))
         self.take(EffectDone(at=self.at, effect=id, generation=generation, node=node, profiles=tuple(taken)))
 
+    def _approve(self, plain: list[str], named: dict[str, str]) -> None:
+        self._person(PlanApproved(at=self.at, who="ann"))
+
+    def _veto(self, plain: list[str], named: dict[str, str]) -> None:
+        self._person(PlanVetoed(at=self.at, who="ann", instead=plain[0] if plain else ""))
+
+    def _cordon(self, plain: list[str], named: dict[str, str], *, drain: bool = False) -> None:
+        self._person(NodeCordoned(at=self.at, node=plain[0], because="it is to be repaired", drain=drain, who="ann"))
+
+    def _drain(self, plain: list[str], named: dict[str, str]) -> None:
+        self._cordon(plain, named, drain=True)
+
+    def _uncordon(self, plain: list[str], named: dict[str, str]) -> None:
+        self._person(NodeUncordoned(at=self.at, node=plain[0], who="ann"))
+
+    def _person(self, event: asking.Said) -> None:
+        """As control does: what is refused is told, and taken all the same, which changes nothing."""
+        refused = asking.refused(self.core.state, event)
+        self.take(event)
+        self.said.append(f"refused: {refused}" if refused else f"agreed: {asking.agreed(self.core.state, event)}")
+
     def _generation(self) -> int:
         return self.core.state.generation
 
@@ -184,7 +225,7 @@ class Teller:
 
     def _progress(self, plain: list[str], named: dict[str, str]) -> None:
         generation = int(named.get("generation", self._generation()))
-        self.take(ProgressSeen(at=self.at, generation=generation, step=int(plain[0]), save_s=float(named.get("save_s", 0))))
+        self.take(ProgressSeen(at=self.at, generation=generation, step=int(plain[0]), save_s=float(named.get("save_s", 0)), rejoins="rejoins" in plain))
 
     def _saved(self, plain: list[str], named: dict[str, str]) -> None:
         self.take(CheckpointSaved(at=self.at, generation=self._generation(), step=int(plain[0])))
@@ -236,7 +277,9 @@ def describe(effect: Effect) -> str:
         case FindCheckpoint():
             return f"FindCheckpoint g{effect.generation}" + (f" but {', '.join(effect.distrusted)}" if effect.distrusted else "")
         case StartGang():
-            return f"StartGang g{effect.generation} on {effect.node}: ranks {effect.ranks}, store port {effect.store_port}, {effect.because}"
+            kept = f", of which {effect.kept} live on from g{effect.kept_of}" if effect.kept else ""
+            room = f", {effect.fitting}" if effect.fitting != Fitting() else ""
+            return f"StartGang g{effect.generation} on {effect.node}: ranks {effect.ranks}{kept}, store port {effect.store_port}, {effect.because}{room}"
         case CaptureStacks():
             return f"CaptureStacks g{effect.generation} on {effect.node}"
         case ChooseRanks():
@@ -245,5 +288,8 @@ def describe(effect: Effect) -> str:
             return f"CaptureProfile g{effect.generation} on {effect.node}: ranks {effect.ranks}, {effect.steps} steps, {effect.name}"
         case StopGang():
             return f"StopGang g{effect.generation} on {effect.node}, {'graceful' if effect.graceful else 'at once'}, {effect.grace_s:g} s"
+        case PartGang():
+            culprits = f", but for {effect.culprits}" if effect.culprits else ""
+            return f"PartGang g{effect.generation} on {effect.node}{culprits}, {effect.within_s:g} s"
         case EndJob():
             return f"EndJob {effect.outcome}, code {effect.code}: {effect.because}"

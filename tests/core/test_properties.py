@@ -28,9 +28,10 @@ _WITH_GANG = (
     "profile", "profile 0", "profile 1 steps=9", "find data_stall 1",
     "exit 0 finished code=0", "exit 1 finished code=0", "exit 0 signal signal=9", "exit 0 code code=76",
     "exit 1 exception code=1 exception=ValueError print=f step=5", "exit 1 out_of_memory signal=9", "exit 0 signal signal=9 ours",
-    "exit 1 vanished generation=1",
+    "approve", "approve", "veto", "veto respawn", "veto replace", "veto shrink", "drain n0", "drain n1", "cordon n1", "uncordon n0", "uncordon n1", "saved 9",
+    "exit 1 vanished generation=1", "progress 3 rejoins", "progress 5 rejoins", "parted", "parted 0:5", "parted 0:-1",
 )  # fmt: skip
-_KINDS = ("StartStore", "FindCheckpoint", "StartGang", "CaptureStacks", "ChooseRanks", "CaptureProfile", "StopGang")
+_KINDS = ("StartStore", "FindCheckpoint", "StartGang", "CaptureStacks", "ChooseRanks", "CaptureProfile", "StopGang", "PartGang")
 _ANSWERS = (
     *(f"{how} {kind}" for how in ("done", "fail") for kind in _KINDS), "fail StopGang n1 unkillable=7", "fail StartGang n0 permanent",
     "done slow=0 ChooseRanks",
@@ -49,9 +50,10 @@ def _learned(dice: random.Random) -> Learned:
 def _play(seed: int, length: int) -> Teller:
     """A random story: whatever could be said is said, sense or not."""
     dice, teller = random.Random(seed), Teller()
-    nodes = dice.choice((1, 2))
+    nodes = dice.choice((1, 2, 3))
     if dice.random() < 0.5:
-        teller.play(f"submit nodes={nodes} spares=1 restarts_in_a_row=3")
+        least, mode = dice.randint(0, nodes - 1), dice.choice(("auto", "auto", "ask", "advise"))
+        teller.play(f"submit nodes={nodes} min={least} spares=1 restarts_in_a_row=3 mode={mode} resize_every_s=1")
     else:
         spec = JobSpec(job="scenario", argv=("train.py",), nodes=nodes, spares=1, policy=Policy(restarts_in_a_row=3), learned=_learned(dice))
         teller.take(JobSubmitted(at=teller.at, spec=spec))

@@ -228,23 +228,36 @@ def is_alive(pid: int) -> bool:
         return False
 
 
-def expected_result(steps: int, world_size: int) -> str:
-    """What `light.py` ends with when every step was taken exactly once."""
+def expected_result(steps: int, world_size: int | Callable[[int], int]) -> str:
+    """What `light.py` ends with when every step was taken exactly once, by so many ranks."""
     state = b""
     for step in range(steps):
-        words = [hashlib.sha256(state + f"{step}/{rank}".encode()).digest() for rank in range(world_size)]
+        ranks = world_size if isinstance(world_size, int) else world_size(step)
+        words = [hashlib.sha256(state + f"{step}/{rank}".encode()).digest() for rank in range(ranks)]
         # Ranks other than 0 send words of a fixed length.
         together = b"".join([words[0], *(word.ljust(33) for word in words[1:])])
         state = hashlib.sha256(hashlib.sha256(together).digest()).digest()
     return state.hex()
 
 
-def lose_node(job: Job, name: str) -> None:
-    """What the end of a machine looks like from outside: its processes, its disk and its memory are gone, in no order that anybody chose."""
+def lose_node(job: Job, name: str) -> bytes:
+    """What the end of a machine looks like from outside: its processes, its disk and its memory are gone, in no order that anybody chose. With what it gives
+    back `bring_back` makes it anew."""
     # The specification first: without it nobody starts the agent again.
     agent, parent = job.agent(name), job.warm_parent(name)
+    spec = job.directory.node_spec(name).read_bytes()
     job.directory.node_spec(name).unlink()
     os.kill(agent, signal.SIGKILL)
     os.kill(parent, signal.SIGKILL)  # Its workers have the parent-death signal on it.
     for path in (job.directory.nodes / name, job.directory.node_shared_memory(name)):
         shutil.rmtree(path, ignore_errors=True)
+    return spec
+
+
+def bring_back(job: Job, name: str, spec: bytes) -> None:
+    """The machine is there again, empty."""
+    for path in (job.directory.node_state(name), job.directory.node_scratch(name), job.directory.node_shared_memory(name)):
+        path.mkdir(parents=True, mode=0o700, exist_ok=True)
+    part = job.directory.node_spec(name).with_suffix(".part")
+    part.write_bytes(spec)
+    part.rename(job.directory.node_spec(name))

@@ -54,7 +54,8 @@ def test_a_node_on_which_a_respawn_never_helped_is_left_for_a_spare_and_the_plan
 def test_without_evidence_the_ladder_stays_as_it_is() -> None:
     once = replace(STUBBORN, remedies=(replace(STUBBORN.remedies[0], failed=1.0),))
     for learned in (None, Learned(version="v1"), once):
-        assert replace(decide(DIAGNOSIS, [], FLEET, Policy(), learned), learned="") == decide(DIAGNOSIS, [], FLEET, Policy())
+        plain = replace(decide(DIAGNOSIS, [], FLEET, Policy()), candidates=())
+        assert replace(decide(DIAGNOSIS, [], FLEET, Policy(), learned), learned="", candidates=()) == plain
 
 
 def test_without_a_spare_or_for_a_node_that_was_left_before_it_is_a_respawn() -> None:

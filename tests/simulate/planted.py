@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
+from holdfast import membership
 from holdfast.core import Core
 from holdfast.domain.diagnosis import Cause
 from holdfast.domain.effect import StartGang
 from holdfast.domain.event import EffectDone, EffectFailed, FindingMade, NodeHeard, StopAsked, WorkerExited
 from holdfast.domain.job import JobPhase
-from holdfast.domain.state import Gang, NodeState
+from holdfast.domain.state import Gang, NodeState, State
 from holdfast.recover import ladder
 from holdfast.simulate.control import MemoryJournal, VirtualControl
 from holdfast.simulate.node import VirtualNode
@@ -272,15 +273,45 @@ def _anybody_answers(_: Any) -> Any:
     return lambda core, event: core.state.pending.pop(event.effect, None)
 
 
+def _grows_at_once(real: Any) -> Any:
+    def why_move(state: State) -> str:
+        changes, state.changes = state.changes, []
+        try:
+            because: str = real(state)
+            return because
+        finally:
+            state.changes = changes
+
+    return why_move
+
+
+def _too_small(real: Any) -> Any:
+    return lambda state: max(1, min(len(membership.usable(state)), state.spec.nodes)) if state.smaller else real(state)
+
+
+def _ranks_not_dense(real: Any) -> Any:
+    def emit(core: Core, effect: Any) -> None:
+        spec, gang = core.state.spec, core.state.gang
+        if isinstance(effect, StartGang) and spec is not None and gang is not None and len(gang.nodes) < spec.nodes and effect.node_rank == len(gang.nodes) - 1:
+            effect = replace(effect, ranks=tuple(rank + spec.ranks_per_node for rank in effect.ranks))
+        real(core, effect)
+
+    return emit
+
+
+def _cordoned_used(_: Any) -> Any:
+    return lambda state: membership.in_order(state, {name for name, node in state.nodes.items() if node.state is NodeState.READY})
+
+
 BUGS = (
     Bug(name="an exit of an older generation is taken for one of this", on=Core, attribute="_worker_exited", made=_stale_exit, seed=0),
     Bug(name="a finding about an older generation stops this one", on=Core, attribute="_finding_made", made=_stale_finding, seed=0),
     Bug(name="a node that comes back while it starts is started twice", on=Core, attribute="_node_heard", made=_double_start, seed=0),
     Bug(name="the last node of a gang is not told to stop", on=Core, attribute="_stop_standing", made=_stop_forgotten_on_a_node, seed=0),
     Bug(name="old ranks on a node that comes back are overlooked", on=Core, attribute="_node_heard", made=_old_ranks_overlooked, seed=0),
-    Bug(name="a node is used before its old ranks are stopped", on=Core, attribute="_stops_of", made=lambda _: lambda core, node: [], seed=5),
+    Bug(name="a node is used before its old ranks are stopped", on=Core, attribute="_stops_of", made=lambda _: lambda core, node: [], seed=12),
     Bug(name="finished when the first rank is", on=Core, attribute="_finished_if_all_left", made=_finished_early, seed=0),
-    Bug(name="a gang is started with one node too few", on=Core, attribute="_choose_nodes", made=_one_node_too_few, seed=0),
+    Bug(name="a gang is started with one node too few", on=Core, attribute="_choose_nodes", made=_one_node_too_few, seed=1),
     Bug(name="one spare takes two places", on=Core, attribute="_choose_nodes", made=_spare_used_twice, seed=0),
     Bug(name="what was given up is still waited for", on=Core, attribute="_forget", made=lambda _: lambda core, *kinds: None, seed=0),
     Bug(name="restarts are not counted against their budget", on=ladder, attribute="_spent", made=lambda _: lambda *_: "", seed=6),
@@ -301,11 +332,15 @@ BUGS = (
     Bug(name="after a restore a batch is left out", on=Training, attribute="_begun", made=_position_off_by_one, seed=0),
     Bug(name="what is saved is the position before the batch", on=Training, attribute="_save", made=_position_saved_too_early, seed=0),
     Bug(name="a hang is never acted on", on=Core, attribute="_finding_made", made=_hang_ignored, seed=0),
-    Bug(name="a node that was cleaned is never used again", on=Core, attribute="_stopped_on", made=_never_usable_again, seed=12),
+    Bug(name="a node that was cleaned is never used again", on=Core, attribute="_stopped_on", made=_never_usable_again, seed=7),
     Bug(name="a stop that is asked for in an incident is forgotten", on=Core, attribute="_stop_asked", made=_stop_forgotten_in_an_incident, seed=19),
-    Bug(name="a node with a process that cannot be killed is used again", on=Core, attribute="_effect_failed", made=_unkillable_used_again, seed=1),
-    Bug(name="a clock that was set back stands still", on=VirtualControl, attribute="_set_clock", made=_clock_stands_still, seed=12),
-    Bug(name="anybody's answer counts", on=Core, attribute="_answered", made=_anybody_answers, seed=9),
+    Bug(name="a node with a process that cannot be killed is used again", on=Core, attribute="_effect_failed", made=_unkillable_used_again, seed=0),
+    Bug(name="a clock that was set back stands still", on=VirtualControl, attribute="_set_clock", made=_clock_stands_still, seed=36),
+    Bug(name="anybody's answer counts", on=Core, attribute="_answered", made=_anybody_answers, seed=8),
     Bug(name="the time control was away counts against others", on=Core, attribute="_excuse_absence", made=lambda _: lambda core, event: None, seed=0),
+    Bug(name="a gang is stopped for more nodes as soon as they are there", on=membership, attribute="why_move", made=_grows_at_once, seed=32),
+    Bug(name="a gang is smaller than it may be", on=membership, attribute="size", made=_too_small, seed=12),
+    Bug(name="ranks keep their numbers in a smaller gang", on=Core, attribute="_emit", made=_ranks_not_dense, seed=3),
+    Bug(name="a node that is cordoned is used", on=membership, attribute="usable", made=_cordoned_used, seed=1),
     Bug(name="a wait for nodes has no end", on=Core, attribute="_wait_for_nodes", made=lambda _: lambda core: None, seed=0),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import pytest
 
@@ -21,8 +22,8 @@ STUBBORN = tuple(Remedy(cause=str(cause), rung="respawn", again=again, failed=5.
 def test_no_promise_is_broken_where_nodes_are_left_for_what_was_learned(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[Plan] = []
 
-    def decided(*arguments: object) -> Plan:
-        made.append(decide(*arguments))  # type: ignore[arg-type]
+    def decided(*arguments: Any, **named: Any) -> Plan:
+        made.append(decide(*arguments, **named))
         return made[-1]
 
     monkeypatch.setattr(holdfast.simulate.world, "JobSpec", partial(JobSpec, learned=Learned(version="v", remedies=STUBBORN, suspects=("node-0",))))

@@ -56,6 +56,13 @@ class Gang:
             process.join(max(0.0, deadline_s - time.monotonic()))
         return [99 if process.exitcode is None else process.exitcode for process in self._processes]
 
+    def wait_for_exit(self, rank: int) -> int:
+        """The exit code of one rank, whatever the others do."""
+        process = self._processes[rank]
+        process.join(PATIENCE_S)
+        assert process.exitcode is not None, self.log(rank)
+        return process.exitcode
+
     def signal(self, rank: int, number: signal.Signals) -> None:
         pid = self._processes[rank].pid
         assert pid is not None

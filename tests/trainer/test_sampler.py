@@ -81,6 +81,22 @@ def test_a_position_in_another_order_is_refused(other: dict[str, int], said: str
         holdfast.Sampler(length, batch_size=5, **options).load_state_dict(holdfast.Sampler(50, batch_size=5).state_dict())  # type: ignore[arg-type]
 
 
+@given(
+    length=st.integers(1, 99), batch_size=st.integers(1, 40), ranks=st.integers(1, 6), accumulate=st.integers(1, 3), most=st.integers(1, 20), drop=st.booleans()
+)
+def test_a_sampler_that_resizes_knows_how_many_batches_it_gives_and_gives_none_that_is_empty(
+    length: int, batch_size: int, ranks: int, accumulate: int, most: int, drop: bool
+) -> None:
+    if drop and length < batch_size:
+        return
+    for rank in range(ranks):
+        sampler = holdfast.Sampler(length, batch_size=batch_size, resize=True, drop_last=drop, rank=rank, world_size=ranks)
+        sampler.accumulate, sampler.most = accumulate, most
+        batches = list(sampler)
+        assert len(batches) == len(sampler)
+        assert all(1 <= len(batch) <= most for batch in batches)
+
+
 def test_a_batch_that_cannot_be_shared_out_is_refused_at_once() -> None:
     with pytest.raises(UserError, match="batch_size is 5 for 2 ranks: expected a multiple of 2"):
         holdfast.Sampler(50, batch_size=5, rank=0, world_size=2)

@@ -17,13 +17,14 @@ import socket
 import sys
 import time
 import uuid
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, assert_never
 
 import msgspec
 
-from holdfast.agent import collectives, profiles, stacks, tree
+from holdfast.agent import collectives, parting, profiles, stacks, tree
 from holdfast.agent.copies import Copies, NotHeld
 from holdfast.agent.exits import Evidence, MemoryKills, classify, read_kernel_log, read_memory_kills, read_memory_kills_again
 from holdfast.agent.isolation.isolate import isolate, member_of
@@ -37,19 +38,22 @@ from holdfast.agent.uploads import Sender
 from holdfast.agent.watch import Watch
 from holdfast.checkpoint.layout import parse_directory_name
 from holdfast.crashpoints import crash_point
+from holdfast.diagnose.gpu_memory import is_about_gpu
 from holdfast.domain.beat import Beat
-from holdfast.domain.effect import CaptureProfile, CaptureStacks, ChooseRanks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
+from holdfast.domain.effect import CaptureProfile, CaptureStacks, ChooseRanks, Effect, EndJob, FindCheckpoint, PartGang, StartGang, StartStore, StopGang
 from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, WorkerExited
 from holdfast.domain.exit import Exit, ExitKind
+from holdfast.domain.gauges import LOADER_WORKERS, MICRO_BATCH
 from holdfast.domain.held import Held
 from holdfast.domain.interval import Told
 from holdfast.domain.node import NO_FD, NodeSpec
 from holdfast.errors import HoldfastError
 from holdfast.launch.lifeline import adopt_orphans, die_with_parent
 from holdfast.launch.namespaces import hide, join_network, own_shared_memory
+from holdfast.observe.gpu_holders import gpu_holders
 from holdfast.wire.codec import decode_effect, encode
 from holdfast.wire.frames import BadFrame, Channel, connect, serve
-from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Hold, Interval, Leave, Output, Readings, Whole
+from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Hold, Interval, Leave, MakeDurable, Output, Readings, Whole
 from holdfast.wire.outbox import Outbox
 from holdfast.wire.scrape import keep_open
 
@@ -167,6 +171,9 @@ class Agent:
             case Interval(generation=generation, from_step=from_step, every=every):
                 with contextlib.suppress(OSError, ValueError):  # The workers go on as they are, and control sees it.
                     self._watch.tell_interval(Told(generation=generation, from_step=from_step, every=every))
+            case MakeDurable(generation=generation, step=step):
+                self._persist.try_again()
+                self._spawn(self._copies.make_durable((generation, step)))
             case Leave(persist=ranks, upload_s=upload_s):
                 self._persist_copies, self._upload_s = ranks, upload_s
                 self.leave(0.0)
@@ -226,6 +233,8 @@ class Agent:
                     return {**taken, **await self._gather_collectives(effect.generation, hung=False)}
                 case StopGang():
                     return await self._stop_gang(effect)
+                case PartGang():
+                    return await self._part_gang(effect)
                 case FindCheckpoint() | ChooseRanks() | EndJob():
                     return {"because": f"{type(effect).__name__} is for control, not for an agent", "permanent": True}
                 case _:
@@ -259,10 +268,14 @@ class Agent:
     async def _start_gang(self, effect: StartGang) -> dict[str, Any]:
         job, parent = self._spec.job, await self._living_parent()
         self._begin_output(effect)
-        self._persist.hand_over(effect.generation, effect.ranks, effect.restore)
+        if not effect.kept:  # Where ranks live on what they saved is as good as before.
+            self._persist.hand_over(effect.generation, effect.ranks, effect.restore)
         await self._fetch(effect)
+        await self._renew(effect, parent)
         waiting = {}
         for local_rank, rank in enumerate(effect.ranks):
+            if rank in effect.kept:
+                continue
             order = self._order(effect.id, effect.generation, rank)
             order |= {
                 "role": "worker", "how": "fork" if job.warm and job.python else "exec", "argv": list(job.argv), "module": job.module, "python": job.python,
@@ -274,6 +287,29 @@ class Agent:
         for rank, started in waiting.items():
             self._watch.add(rank, effect.generation, (await started)["pid"])
         return {}
+
+    async def _renew(self, effect: StartGang, parent: WarmParent) -> None:
+        """Ranks that waited go over to the new generation, and are told their place."""
+        if not effect.kept:
+            return
+        waiting = self._watch.ranks(effect.kept_of)
+        gone = sorted(set(effect.kept) - waiting.keys())
+        if gone:
+            raise HoldfastError(f"ranks {gone} waited for their place on {self._spec.node}, and are gone")
+        await parent.ask("renew", answer="renewed", id=effect.id, generation=effect.generation, pids=[waiting[rank] for rank in effect.kept])
+        for rank in effect.kept:
+            now = stacks.stack_path(self._state, effect.generation, rank)
+            now.unlink(missing_ok=True)
+            now.symlink_to(stacks.stack_path(self._state, effect.kept_of, rank).resolve())  # Where the process writes its stacks to, as long as it lives.
+            self._watch.renew(rank, effect.generation, waiting[rank])
+        self._give_places(effect)
+
+    def _give_places(self, effect: StartGang) -> None:
+        for rank, pid in self._watch.ranks(effect.generation).items():
+            if rank in effect.kept:
+                env = self._worker_env(effect, rank, effect.ranks.index(rank))
+                del env["HOLDFAST_FLIGHT"]  # It listens where it did.
+                parting.place(Path(self._spec.shared_memory), pid, effect.generation, env)
 
     async def _fetch(self, effect: StartGang) -> None:
         """Get what others have in memory of the state these ranks are to restore. What cannot be had they read from the disk."""
@@ -291,6 +327,7 @@ class Agent:
         found = {row["rank"] for row in [*listed["running"], *self._exits(effect.generation)] if row["id"].startswith(f"{effect.id}/")}
         missing = sorted(set(effect.ranks) - found)
         if not missing:
+            self._give_places(effect)
             return {}
         return {"because": f"the agent died while it started its ranks: {sorted(found) or 'none'} are found, {missing} are not"}
 
@@ -310,6 +347,22 @@ class Agent:
         self._send_readings()  # So that the search for the newest checkpoint, which comes next, knows what they had sealed.
         return {}
 
+    async def _part_gang(self, effect: PartGang) -> dict[str, Any]:
+        generation, parent = effect.generation, await self._living_parent()
+        waiting = await parting.part(
+            self._watch, Path(self._spec.shared_memory), generation, without=effect.culprits, within_s=effect.within_s
+        )  # fmt: skip
+        pids = self._watch.ranks(generation)
+        kept = [pids[rank] for rank in waiting if rank in pids]
+        row = await parent.ask("stop", answer="stopped", id=effect.id, generation=generation, how="kill", grace_s=0.0, keep=kept)
+        if row["left"]:
+            return {"because": f"processes {row['left']} on {self._spec.node} survived SIGKILL (state {tree.state(row['left'][0])})", "unkillable": row["left"]}
+        self._isolation.leave(generation)
+        if not waiting:  # Then all start anew, from what they left.
+            await self._persist.settle_index(within_s=_SETTLE_S)
+        self._send_readings()
+        return {"waiting": {str(rank): step for rank, step in waiting.items() if rank in self._watch.ranks(generation)}}
+
     def _order(self, id: str, generation: int, rank: int) -> dict[str, Any]:
         return {
             "id": f"{id}/{rank}", "generation": generation, "rank": rank, "module": False, "python": True, "env": {}, "cwd": self._spec.job.cwd,
@@ -327,7 +380,7 @@ class Agent:
         seen = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, spec.gpus)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if spec.gpus else {}
         temporary = {"TMPDIR": spec.temporary} if spec.temporary else {}
         return {
-            **effect.env, **interface, **seen, **temporary,
+            **effect.env, **interface, **seen, **temporary, **effect.fitting.environment({**os.environ, **effect.env}),
             "RANK": str(rank), "LOCAL_RANK": str(local_rank), "GROUP_RANK": str(effect.node_rank), "ROLE_RANK": str(rank), "ROLE_NAME": "default",
             "WORLD_SIZE": str(effect.world_size), "LOCAL_WORLD_SIZE": str(local), "GROUP_WORLD_SIZE": str(effect.nodes),
             "ROLE_WORLD_SIZE": str(effect.world_size), "MASTER_ADDR": effect.store_host, "MASTER_PORT": str(effect.store_port),
@@ -341,7 +394,7 @@ class Agent:
             "HOLDFAST_SAVE_EVERY": "" if effect.save_every is None else str(effect.save_every), "HOLDFAST_SAVE_ASKED": "1" if effect.save_asked else "",
             "HOLDFAST_PROFILE": str(self._watch.profile_path(effect.generation, rank)), "HOLDFAST_PROFILES": spec.profiles,
             "HOLDFAST_FLIGHT": str(flight or ""),
-            "HOLDFAST_RESTORE": effect.restore, "HOLDFAST_SCRATCH": spec.scratch,
+            "HOLDFAST_RESTORE": effect.restore, "HOLDFAST_REJOIN": "1" if effect.rejoin else "", "HOLDFAST_SCRATCH": spec.scratch,
         }  # fmt: skip
 
     # The warm parent.
@@ -353,9 +406,9 @@ class Agent:
             for row in listed["running"]:
                 if row["role"] == "worker":
                     self._watch.add(row["rank"], row["generation"], row["pid"])
-                    self._memory_kills[row["rank"]] = read_memory_kills(self._isolation.counted(member_of(row["generation"], row["rank"])))
+                    self._memory_kills[row["rank"]] = read_memory_kills(self._isolation.counted(member_of(row["born"], row["rank"])))
         generation, ranks, restore = self._recorded.last_start()
-        if generation:
+        if generation and not self._recorded.rejoined:
             self._persist.hand_over(generation, ranks, restore)
         ended = {row["rank"]: row for row in self._exits(generation)}
         for rank in ranks:
@@ -401,24 +454,31 @@ class Agent:
             self._parent.answered("store", row)  # A store that ended before it had a port: no torch in the job's interpreter.
 
     def _tell_exit(self, row: Row) -> None:
+        table = self._watch.table(row["rank"], row["generation"])
         beat = self._watch.remove(row["rank"], row["generation"])
         self._send_output(row["rank"])
         crash_point("agent-saw-exit")
-        self._tell(WorkerExited(at=0.0, node=self._spec.node, generation=row["generation"], exit=self._classify(row, beat or Beat(step=-1))))
+        exit = self._classify(row, beat or Beat(step=-1), table)
+        self._tell(WorkerExited(at=0.0, node=self._spec.node, generation=row["generation"], exit=exit))
 
-    def _classify(self, row: Row, beat: Beat) -> Exit:
+    def _classify(self, row: Row, beat: Beat, table: Mapping[str, float]) -> Exit:
         before = self._memory_kills.pop(row["rank"], None)
         if before is None:  # It ended while no agent was here to see it.
-            before = read_memory_kills(self._isolation.counted(member_of(row["generation"], row["rank"])))
+            before = read_memory_kills(self._isolation.counted(member_of(row["born"], row["rank"])))
         after = read_memory_kills_again(before)
         somebody_was_killed = after != before or after.machine is None  # Else the kernel's log, which is long, has nothing about it.
-        return classify(
+        exit = classify(
             Evidence(
                 rank=row["rank"], pid=row["pid"], code=row["code"], signal=row["signal"], core=row["core"], at_ns=row["at_ns"], tail=row["tail"],
                 error=row["error"], step=beat.step, phase=beat.phase, stopped_by_us=row["stopping"], data_limit=self._isolation.data_limit,
-                kills_before=before, kills_after=after, kernel_log=read_kernel_log(row["pid"], row["started_ns"]) if somebody_was_killed else "",
+                micro_batch=int(table.get(MICRO_BATCH, 0)), loader_workers=int(table.get(LOADER_WORKERS, 0)), kills_before=before, kills_after=after,
+                kernel_log=read_kernel_log(row["pid"], row["started_ns"]) if somebody_was_killed else "",
             )
         )  # fmt: skip
+        if not is_about_gpu(exit.message):
+            return exit
+        gpus, holders = gpu_holders(set(tree.marked(self._spec.job.job)).__contains__)
+        return replace(exit, gpus=gpus, holders=holders)
 
     def _tell_vanished(self, rank: int, generation: int) -> None:
         beat = self._watch.remove(rank, generation)

@@ -76,6 +76,11 @@ class Copies:
                 with contextlib.suppress(Exception):  # Whatever it was, there is no more that could be done; the older checkpoints are kept.
                     await asyncio.to_thread(persist, buffer)
 
+    async def make_durable(self, key: tuple[int, int]) -> None:
+        """The copies of one state, whoever's they are: those who own the others make theirs durable themselves."""
+        ranks = {int(name[1]): peek(path) for path in self._directory.glob("copy-*") if (name := COPY.fullmatch(path.name))}
+        await self.persist([rank for rank, head in ranks.items() if head is not None and head.is_sealed and head.seal.key == key])
+
     # Getting.
 
     async def fetch(self, wanted: Held, peer: str) -> None:

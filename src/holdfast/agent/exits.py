@@ -84,6 +84,8 @@ class Evidence:
     step: int = -1
     phase: str = ""
     stopped_by_us: bool = False
+    micro_batch: int = 0
+    loader_workers: int = 0
     data_limit: str = ""  # What a single process may have, in words, where that is how memory is limited.
 
 
@@ -109,6 +111,7 @@ def classify(evidence: Evidence) -> Exit:
         rank=evidence.rank, pid=evidence.pid, kind=kind, because=because, code=evidence.code, signal=evidence.signal, at_ns=evidence.at_ns,
         exception=raised.type if raised else "", message=raised.message if raised else "", frame=raised.frame if raised else "",
         fingerprint=fingerprint, tail=evidence.tail, step=evidence.step, phase=evidence.phase, stopped_by_us=evidence.stopped_by_us,
+        micro_batch=evidence.micro_batch, loader_workers=evidence.loader_workers,
     )  # fmt: skip
 
 

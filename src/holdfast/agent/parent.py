@@ -17,7 +17,7 @@ from holdfast.errors import HoldfastError
 Row = dict[str, Any]
 _SOCKET = "warm.sock"
 _LINE_BYTES_MAX = 4 << 20
-_OURS = ("holdfast.trainer", "xxhash", "torch.utils.serialization.config")  # What a script with our lines imports; passed over where it is not installed.
+_OURS = ("holdfast.trainer.beginning", "xxhash", "torch.utils.serialization.config")  # What a script with our lines imports; passed over where it is missing.
 
 
 class ParentGone(HoldfastError):

@@ -18,6 +18,7 @@ class Recorded:
     def __init__(self, path: Path) -> None:
         self._answers: dict[str, dict[str, Any] | None] = {}
         self._last_start: tuple[int, tuple[int, ...], str] = (0, (), "")
+        self.rejoined = False  # Ranks of the generation before it lived on into that one.
         if path.exists():
             for line in path.read_text().splitlines():
                 self._take(line)
@@ -31,12 +32,13 @@ class Recorded:
         self._answers[row["id"]] = row.get("answer", self._answers.get(row["id"]))
         if "ranks" in row:
             self._last_start = (row["generation"], tuple(row["ranks"]), row["restore"])
+            self.rejoined = row.get("kept", False)
 
     def begin(self, effect: Effect) -> None:
         row = {"id": effect.id, "kind": type(effect).__name__, "generation": effect.generation}
         if isinstance(effect, StartGang):
-            row |= {"ranks": list(effect.ranks), "restore": effect.restore}
-            self._last_start = (effect.generation, effect.ranks, effect.restore)
+            row |= {"ranks": list(effect.ranks), "restore": effect.restore, "kept": bool(effect.kept)}
+            self._last_start, self.rejoined = (effect.generation, effect.ranks, effect.restore), bool(effect.kept)
         self._write(row)
         os.fdatasync(self._fd)
         self._answers.setdefault(effect.id, None)

@@ -6,8 +6,8 @@ It is the workers' parent and reaper. The agent that started it tells it what to
 agent, goes on serving the next one, and ends the whole tree when nobody renews its lease. It is one file of the standard library alone, because it
 runs in the job's own interpreter, where Holdfast need not be installed.
 
-    the agent says   fork, stop, lease, list, end                                  each with "do" and "id"
-    and is told      ready, started, store, exited, stopped, list, refused        each with "told"
+    the agent says   fork, stop, renew, lease, list, end                           each with "do" and "id"
+    and is told      ready, started, store, exited, stopped, renewed, list, refused   each with "told"
 
     main ─► listen ─► import ─► Parent.serve ──► Parent._fork ─┬─ parent: goes on serving
                                                                └─ child: a Plan is RETURNED, up to the last lines of this file, and runs there
@@ -222,6 +222,7 @@ class Child:
     how: str
     started_ns: int
     output: Output
+    born: int  # The generation it was forked in; `order.generation` is the one it is of now.
     port: int | None = None
     died_ns: int = 0
     end: Any = None  # The waitid result, from the moment the death was seen.
@@ -230,7 +231,7 @@ class Child:
         order = self.order
         return {
             "id": order.id, "generation": order.generation, "rank": order.rank, "role": order.role, "pid": self.pid, "how": self.how,
-            "started_ns": self.started_ns, "port": self.port,
+            "started_ns": self.started_ns, "port": self.port, "born": self.born,
         }  # fmt: skip
 
 
@@ -248,6 +249,7 @@ class Stop:
     phase: str
     began_s: float
     deadline_s: float
+    keep: frozenset[int] = frozenset()  # Workers that stay, with all that is theirs: they go over to the next generation.
     quiet_looks: int = 0  # A look at /proc can miss a process that just changes its parent; two in a row cannot.
 
 
@@ -289,6 +291,7 @@ class Parent:
         self._sessions: dict[int, tuple[int, int]] = {}  # A worker's session to its generation and start, also after the worker is gone.
         self._gone: deque[dict[str, Any]] = deque(maxlen=EXITS_KEPT)
         self._stops: list[Stop] = []
+        self._renewed: dict[int, int] = {}  # A generation to the one its survivors went over to.
         self._fence: int | None = None  # No generation up to this one is started again.
         self._end_code: int | None = None
         self._term_seen = False
@@ -445,14 +448,16 @@ class Parent:
             if do == "fork":
                 return self._fork(_order(command))
             if do == "stop":
-                self._stop(_text(command, "id"), _number(command, "generation"), *_how_to_stop(command))
+                self._stop(_text(command, "id"), _number(command, "generation"), *_how_to_stop(command), keep=_pids(command, "keep"))
+            elif do == "renew":
+                self._renew(_text(command, "id"), _number(command, "generation"), _pids(command, "pids"))
             elif do == "list":
                 self._tell("list", id=command_id, running=[child.row() for child in self._children.values()], exits=self._recent_exits())
             elif do == "end":
                 how, grace_s = _how_to_stop(command)
                 self._end(how=how, grace_s=grace_s, code=0)
             elif do != "lease":
-                raise Refusal(f"unknown command {do!r}; known are fork, stop, lease, list and end")
+                raise Refusal(f"unknown command {do!r}; known are fork, stop, renew, lease, list and end")
         except Refusal as refusal:
             self._tell("refused", id=command_id, why=str(refusal))
         return None
@@ -503,7 +508,8 @@ class Parent:
             if report_read_fd >= 0:
                 os.close(report_read_fd)
             raise Refusal("the system gives no further process; look at `ulimit -u`, the cgroup's pids.max and free memory")
-        self._book(Child(order=order, pid=pid, how=how, started_ns=time.monotonic_ns(), output=output), because, report_read_fd)
+        child = Child(order=order, pid=pid, how=how, started_ns=time.monotonic_ns(), output=output, born=order.generation)
+        self._book(child, because, report_read_fd)
         return None
 
     def _book(self, child: Child, because: str, report_fd: int) -> None:
@@ -582,7 +588,7 @@ class Parent:
             "id": order.id, "generation": order.generation, "rank": order.rank, "role": order.role, "pid": child.pid, "how": child.how,
             "code": None if by_signal else end.si_status, "signal": end.si_status if by_signal else None, "core": end.si_code == os.CLD_DUMPED,
             "started_ns": child.started_ns, "at_ns": child.died_ns, "stopping": any(stop.generation in (None, order.generation) for stop in self._stops),
-            "tail": child.output.tail.decode(errors="replace"), "error": _read_error(order.error),
+            "tail": child.output.tail.decode(errors="replace"), "error": _read_error(order.error), "born": child.born,
         }  # fmt: skip
         # Not synced: it has to survive this process, not the machine, and a sync would stand behind every checkpoint being written.
         with contextlib.suppress(OSError):
@@ -605,28 +611,44 @@ class Parent:
 
     # ------------------------------------------------------------------------------------------------------ stopping
 
-    def _stop(self, stop_id: str, generation: int, how: str, grace_s: float) -> None:
+    def _stop(self, stop_id: str, generation: int, how: str, grace_s: float, keep: frozenset[int]) -> None:
         self._fence = generation if self._fence is None else max(self._fence, generation)
-        self._begin_stop(stop_id, generation, how, grace_s)
+        self._begin_stop(stop_id, generation, how, grace_s, keep)
+
+    def _renew(self, renew_id: str, generation: int, pids: frozenset[int]) -> None:
+        """These workers are of another generation from now on, they and all that is theirs."""
+        self._refuse_if_fenced(generation)
+        gone = sorted(pid for pid in pids if pid not in self._children or self._children[pid].end is not None)
+        if gone:
+            raise Refusal(f"processes {gone} have ended, and cannot go on in generation {generation}")
+        for pid in pids:
+            child = self._children[pid]
+            if child.order.generation != generation:
+                self._renewed[child.order.generation] = generation
+            child.order = Order(**{**child.order.__dict__, "generation": generation, "id": f"{renew_id}/{child.order.rank}"})
+            self._sessions[pid] = generation, self._sessions[pid][1]
+            self._pids[child.order.id] = pid
+        self._tell("renewed", id=renew_id, generation=generation, pids=sorted(pids))
 
     def _end(self, *, how: str, grace_s: float, code: int) -> None:
         self._end_code = code if self._end_code is None else self._end_code
         self._begin_stop("", None, how, grace_s)
 
-    def _begin_stop(self, stop_id: str, generation: int | None, how: str, grace_s: float) -> None:
+    def _begin_stop(self, stop_id: str, generation: int | None, how: str, grace_s: float, keep: frozenset[int] = frozenset()) -> None:
         """A second stop of the same generation joins the first, and can only shorten it."""
         now = time.monotonic()
         deadline_s = now + grace_s if how == "term" else now
         for stop in self._stops:
             if stop.generation == generation:
                 stop.ids.append(stop_id)
+                stop.keep &= keep
                 stop.deadline_s = min(stop.deadline_s, deadline_s) if stop.phase != "kill" else stop.deadline_s
                 return
-        self._stops.append(Stop(ids=[stop_id], generation=generation, phase="ask", began_s=now, deadline_s=deadline_s))
+        self._stops.append(Stop(ids=[stop_id], generation=generation, phase="ask", began_s=now, deadline_s=deadline_s, keep=keep))
         if how == "term":
             # SIGCONT first: a stopped process would keep its SIGTERM until somebody else lets it go on.
-            _signal_all(self._members(generation), signal.SIGCONT)
-            _signal_all([child.pid for child in self._workers(generation)], signal.SIGTERM)
+            _signal_all(self._members(generation, keep), signal.SIGCONT)
+            _signal_all([child.pid for child in self._workers(generation) if child.pid not in keep], signal.SIGTERM)
         else:
             self._advance_stops()
 
@@ -637,7 +659,7 @@ class Parent:
                 continue
             self._stops.remove(stop)
             if not left:
-                self._sessions = {pid: known for pid, known in self._sessions.items() if stop.generation not in (None, known[0])}
+                self._sessions = {pid: known for pid, known in self._sessions.items() if stop.generation not in (None, known[0]) or pid in stop.keep}
             for stop_id in filter(None, stop.ids):
                 seconds = round(time.monotonic() - stop.began_s, 4)
                 self._tell("stopped", id=stop_id, generation=stop.generation, left=left, seconds=seconds)
@@ -645,15 +667,15 @@ class Parent:
     def _advance(self, stop: Stop, now: float) -> list[int] | None:
         """One look at a stop. None: not over yet; otherwise the processes that could not be ended."""
         if stop.phase == "ask":
-            if now < stop.deadline_s and self._workers(stop.generation):
+            if now < stop.deadline_s and any(child.pid not in stop.keep for child in self._workers(stop.generation)):
                 return None
             late = now >= stop.deadline_s
             stop.phase, stop.deadline_s = ("kill", now + self._options.kill_wait_s) if late else ("leave", min(stop.deadline_s, now + LEFTOVER_GRACE_S))
             if not late:
-                _signal_all(self._members(stop.generation), signal.SIGTERM)
+                _signal_all(self._members(stop.generation, stop.keep), signal.SIGTERM)
         if stop.phase == "leave" and now >= stop.deadline_s:
             stop.phase, stop.deadline_s = "kill", now + self._options.kill_wait_s
-        members = self._members(stop.generation)
+        members = self._members(stop.generation, stop.keep)
         if stop.phase == "kill":
             _signal_all(members, signal.SIGKILL)
         if members:
@@ -672,13 +694,16 @@ class Parent:
     def _workers(self, generation: int | None) -> list[Child]:
         return [child for child in self._children.values() if child.order.role == "worker" and generation in (None, child.order.generation)]
 
-    def _members(self, generation: int | None) -> list[int]:
-        """Every living process of a generation: what was forked here, all descendants, and orphans, with a session of their own or not."""
+    def _members(self, generation: int | None, keep: frozenset[int]) -> list[int]:
+        """Every living process of a generation: what was forked here, all descendants, and orphans, with a session of their own or not.
+
+        But for those who are kept, and theirs; of orphans nobody knows whose they are, so as long as somebody is kept only those in a dead worker's session go.
+        """
         below: dict[int, list[Process]] = {}
         for process in _processes():
             below.setdefault(process.parent, []).append(process)
         members: list[int] = []
-        waiting = [process for process in below.get(self._pid, []) if self._belongs(process, generation)]
+        waiting = [process for process in below.get(self._pid, []) if self._belongs(process, generation) and not self._is_kept(process, keep)]
         while waiting:
             process = waiting.pop()
             waiting += below.get(process.pid, [])
@@ -686,13 +711,16 @@ class Parent:
                 members.append(process.pid)
         return sorted(members)
 
+    def _is_kept(self, process: Process, keep: frozenset[int]) -> bool:
+        return bool(keep) and (process.session in keep or process.session not in self._sessions) and (process.pid in keep or process.pid not in self._children)
+
     def _belongs(self, process: Process, generation: int | None) -> bool:
         """Whether a direct child of ours, forked here or orphaned, is of this generation."""
         if generation is None:
             return True
         if process.pid in self._children:
             return self._children[process.pid].order.generation == generation
-        known = _marked_generation(process.pid)
+        known = self._now(_marked_generation(process.pid))
         if known is None and process.session in self._sessions:
             known = self._sessions[process.session][0]
         if known is None:
@@ -700,6 +728,12 @@ class Parent:
             older = [(start_ticks, known) for known, start_ticks in self._sessions.values() if start_ticks <= process.start_ticks]
             known = max(older)[1] if older else generation
         return known == generation
+
+    def _now(self, generation: int | None) -> int | None:
+        """What became of a generation: it carries the number it was started with for as long as it lives."""
+        while generation in self._renewed:
+            generation = self._renewed[generation]
+        return generation
 
 
 # -------------------------------------------------------------------------------------------------------- reading orders
@@ -764,6 +798,13 @@ def _number(command: dict[str, Any], name: str, default: int | None = None) -> i
     if not isinstance(value, int) or isinstance(value, bool) or abs(value) >= 1 << 63:
         raise Refusal(f"{name} is missing or not a whole number: {value!r}")
     return value
+
+
+def _pids(command: dict[str, Any], name: str) -> frozenset[int]:
+    pids = command.get(name, [])
+    if not isinstance(pids, list) or not all(isinstance(pid, int) and not isinstance(pid, bool) for pid in pids):
+        raise Refusal(f"{name} is a list of process ids, not {pids!r}")
+    return frozenset(pids)
 
 
 def _how_to_stop(command: dict[str, Any]) -> tuple[str, float]:

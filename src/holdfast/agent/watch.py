@@ -17,7 +17,7 @@ from pathlib import Path
 
 from holdfast.agent import tree
 from holdfast.detect.silent_rank import Look, SilentRank
-from holdfast.domain.beat import BEAT_BYTES, BEAT_FILE_BYTES, FOLLOWS, GUARDED, RESTORED, TABLE_AT, Beat, read_beat
+from holdfast.domain.beat import BEAT_BYTES, BEAT_FILE_BYTES, FOLLOWS, GUARDED, REJOINS, RESTORED, TABLE_AT, WAITS, Beat, read_beat
 from holdfast.domain.finding import Finding
 from holdfast.domain.gauges import Gauge, read_gauges
 from holdfast.domain.interval import INTERVAL_BYTES, Told, pack_interval
@@ -114,9 +114,37 @@ class Watch:
         worker.memory.close()
         flight = self._named("flight", generation, rank)
         records = (self._named(kind, generation, rank) for kind in ("beat", "profile"))
-        for path in (*records, flight, flight.with_suffix(".json"), flight.with_suffix(".tmp")):
+        own = (self._directory / f"{kind}-{worker.pid}" for kind in ("rejoin", "place"))
+        for path in (*records, *own, flight, flight.with_suffix(".json"), flight.with_suffix(".tmp")):
             path.unlink(missing_ok=True)
         return last
+
+    def table(self, rank: int, generation: int) -> dict[str, float]:
+        """What a rank says besides its beats, or said last."""
+        worker = self._workers.get(rank)
+        if worker is None or worker.generation != generation:
+            return {}
+        return {gauge.name: gauge.value for gauge in read_gauges(worker.memory[TABLE_AT:]) if math.isfinite(gauge.value)}
+
+    def renew(self, rank: int, generation: int, pid: int) -> None:
+        """The same process goes on in another generation; the pipe for its flight recorder is the one it has."""
+        worker = self._workers[rank]
+        before = worker.generation
+        self.add(rank, generation, pid)
+        if before != generation:
+            worker.memory.close()
+            for kind in ("beat", "profile"):
+                self._named(kind, before, rank).unlink(missing_ok=True)
+            flight, now = self._named("flight", before, rank), self._named("flight", generation, rank)
+            if flight.exists():
+                for old, new in ((flight, now), (flight.with_suffix(".json"), now.with_suffix(".json"))):
+                    new.unlink(missing_ok=True)
+                    new.symlink_to(old.resolve())
+
+    def waiting(self, generation: int) -> dict[int, int]:
+        """Ranks that have left the loop and wait for their new place, each with the step it holds whole."""
+        beats = {rank: read_beat(worker.memory[:BEAT_BYTES]) for rank, worker in self._workers.items() if worker.generation == generation}
+        return {rank: beat.step for rank, beat in sorted(beats.items()) if beat is not None and beat.flags & WAITS}
 
     def ranks(self, generation: int | None = None) -> dict[int, int]:
         """Rank to process id."""
@@ -200,6 +228,7 @@ def _reading(worker: _Worker, now_ns: int) -> Reading:
         grad_norm=_finite(beat.grad_norm), not_finite=_not_finite(beat), samples=beat.samples, data_wait_s=beat.data_wait_s, save_s=beat.save_s,
         saved_step=beat.saved_step, guarded=bool(beat.flags & GUARDED), restored=bool(beat.flags & RESTORED), cpu_share=worker.cpu_share,
         memory_bytes=worker.memory_bytes, save_every=beat.save_every, stall_s=_finite(beat.stall_s), follows=bool(beat.flags & FOLLOWS),
+        rejoins=bool(beat.flags & REJOINS),
     )  # fmt: skip
 
 

@@ -14,18 +14,21 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from time import sleep
 from typing import Any, Final, TypeVar
 
 from holdfast.checkpoint.digest import Bytes, digest_of, new_digest
 from holdfast.checkpoint.disk import Disk, put_file, read_past_the_cache, read_some
 from holdfast.checkpoint.errors import CheckpointCorrupt
 from holdfast.checkpoint.layout import CHUNKS, Chunk
+from holdfast.checkpoint.passing import passes
 
 _CHUNK_BYTES: Final = 32 << 20
 _OWN_BYTES: Final = 256 << 10  # From this size on a tensor has chunks of its own.
 _PACK_BYTES: Final = 1 << 20  # Smaller ones share chunks of about this size.
 _READERS: Final = 8
 _READ_BYTES: Final = 1 << 20
+_AGAIN_AFTER_S: Final = (0.1, 0.5, 2.0)  # An older checkpoint costs more than this.
 
 Content = Bytes | tuple[Bytes, Callable[[], str]]  # With what gives its digest, where somebody makes it already.
 Item = TypeVar("Item")
@@ -154,22 +157,31 @@ _scratch = threading.local()
 
 
 def _read(path: Path, chunk: Chunk, algorithm: str, place: Callable[[int], memoryview], *, alone: bool) -> None:
-    """Read and hash in pieces that are still in the processor's cache when they are hashed."""
-    hasher, done = new_digest(algorithm), 0
-    try:
-        with path.open("rb", buffering=0) as file:
-            if alone and chunk.size_bytes >= _READ_BYTES:
-                read_past_the_cache(file)
-            while (piece := place(done)).nbytes and (count := read_some(file, piece)):
-                hasher.update(piece[:count])
-                done += count
-            beyond = read_some(file, memoryview(bytearray(1)))
-    except OSError as error:
-        raise CheckpointCorrupt(f"chunk {path} cannot be read: {error}.", chunk) from error
+    """A disk that stumbles is asked again; what it gives in the end must be what was written."""
+    for wait_s in (*_AGAIN_AFTER_S, 0.0):
+        try:
+            hasher, done, beyond = _read_once(path, chunk, algorithm, place, alone=alone)
+            break
+        except OSError as error:
+            if not wait_s or not passes(error):
+                raise CheckpointCorrupt(f"chunk {path} cannot be read: {error}.", chunk) from error
+            sleep(wait_s)
     if done != chunk.size_bytes or beyond:
         raise CheckpointCorrupt(f"chunk {path} is damaged: expected {chunk.size_bytes} bytes, saw {'more' if beyond else done}.", chunk)
     if hasher.hexdigest() != chunk.digest:
         raise CheckpointCorrupt(f"chunk {path} is damaged: expected {algorithm} {chunk.digest}, saw {hasher.hexdigest()}.", chunk)
+
+
+def _read_once(path: Path, chunk: Chunk, algorithm: str, place: Callable[[int], memoryview], *, alone: bool) -> tuple[Any, int, int]:
+    """Read and hash in pieces that are still in the processor's cache when they are hashed; how much that was, and whether there is more."""
+    hasher, done = new_digest(algorithm), 0
+    with path.open("rb", buffering=0) as file:
+        if alone and chunk.size_bytes >= _READ_BYTES:
+            read_past_the_cache(file)
+        while (piece := place(done)).nbytes and (count := read_some(file, piece)):
+            hasher.update(piece[:count])
+            done += count
+        return hasher, done, read_some(file, memoryview(bytearray(1)))
 
 
 def verify_size(checkpoints: Path, chunk: Chunk) -> None:

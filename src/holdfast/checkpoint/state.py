@@ -51,7 +51,7 @@ def get_value(
 def get_tensors(checkpoints: Path, chunks: Mapping[str, Chunk], algorithm: str, kinds: Sequence[Note], *, gpu: Any = None, alone: bool = False) -> list[Any]:
     """The tensors that a note describes, where `get_value` says; raises CheckpointCorrupt."""
     try:
-        tensors = [_empty(kind, gpu) for kind in kinds]
+        tensors = [empty(kind, gpu) for kind in kinds]
         wanted = _wanted(kinds, chunks)
         landing = _Landing(tensors, [gpu is not None and bool(kind.get("cuda")) for kind in kinds], wanted, gpu)
         fetch(checkpoints, [chunks[digest] for digest in wanted], algorithm, landing.into, landing.use, alone=alone)
@@ -69,7 +69,7 @@ class _Landing:
 
     def __init__(self, tensors: Sequence[Any], on_gpu: Sequence[bool], wanted: Mapping[str, Sequence[tuple[int, int, int, int]]], gpu: Any) -> None:
         self._wanted, self._on_gpu, self._gpu = wanted, on_gpu, gpu
-        self._bytes: list[Any] = [_as_bytes(tensor) if there else _memory(tensor) for tensor, there in zip(tensors, on_gpu, strict=True)]
+        self._bytes: list[Any] = [as_bytes(tensor) if there else _memory(tensor) for tensor, there in zip(tensors, on_gpu, strict=True)]
         self._own = threading.local()
 
     def into(self, chunk: Chunk) -> memoryview:
@@ -97,7 +97,7 @@ class _Landing:
                 self._bytes[tensor][start : start + size] = data[offset : offset + size]
 
 
-def _as_bytes(tensor: Any) -> Any:
+def as_bytes(tensor: Any) -> Any:
     """The bytes of a tensor without gaps, in memory order, as a tensor."""
     import torch
 
@@ -138,7 +138,7 @@ def kind_of(tensor: Any) -> Note:
     return kind if tensor.is_contiguous() or not _is_dense(tensor) else {**kind, "stride": list(tensor.stride())}
 
 
-def _empty(kind: Note, gpu: Any) -> Any:
+def empty(kind: Note, gpu: Any) -> Any:
     import torch
 
     dtype, shape = dtype_named(kind["dtype"]), kind["shape"]
@@ -154,9 +154,9 @@ def tensor_in(data: memoryview, described: Note, gpu: Any) -> Any:
 
     kind, dtype = described["kind"], dtype_named(described["kind"]["dtype"])
     if not described["size"]:
-        return _empty(kind, gpu)
+        return empty(kind, gpu)
     flat = torch.frombuffer(data, dtype=dtype, count=described["size"] // dtype.itemsize, offset=described["offset"])
-    tensor, offset = _empty(kind, gpu), described["offset"]
+    tensor, offset = empty(kind, gpu), described["offset"]
     target = in_order(tensor).view(-1)
     for begin, end in within_stretches(offset, described["size"]):
         part = slice((begin - offset) // dtype.itemsize, (end - offset) // dtype.itemsize)

@@ -75,7 +75,7 @@ def run(
     script: Annotated[str, typer.Argument(help="The training script; with -m a module, with --no-python a program.")],
     arguments: Annotated[list[str] | None, typer.Argument(help="Passed on as they are.")] = None,
     nproc: Annotated[str, typer.Option("--nproc-per-node", "--nproc_per_node", "--nproc", help="Ranks a node: a number, `gpu`, `cpu` or `auto`.")] = "1",
-    nodes: Annotated[str, typer.Option("--nnodes", "--nodes", help="Nodes, all on this machine.")] = "1",
+    nodes: Annotated[str, typer.Option("--nnodes", "--nodes", help="Nodes, all on this machine; MIN:MAX: no fewer than MIN while others are lost.")] = "1",
     spares: Annotated[int, typer.Option(min=0, help="Nodes kept ready to take the place of one that is lost.")] = 0,
     domains: Annotated[
         int, typer.Option(min=0, help="Failure domains, dealt round the nodes: a copy of a node's state is held in another.", show_default="one each")
@@ -99,6 +99,16 @@ def run(
     no_warm: Annotated[bool, typer.Option("--no-warm", help="Start every worker as a fresh interpreter.")] = False,
     preimport: Annotated[list[str] | None, typer.Option(help="Import this in the warm parent, so that workers start with it. May be given often.")] = None,
     max_restarts: Annotated[int | None, typer.Option("--max-restarts", "--max_restarts", min=0, help="At most this many.", show_default="per cause")] = None,
+    resize_every_s: Annotated[
+        float, typer.Option(min=0.0, help="With --nnodes MIN:MAX: seconds at least between two changes of a gang that runs.")
+    ] = Policy().resize_every_s,
+    policy: Annotated[
+        str, typer.Option(metavar="auto|ask|advise", help="What is planned is done; waits for `holdfast approve`; or is only said, while the gang runs.")
+    ] = "auto",
+    never: Annotated[list[str] | None, typer.Option(metavar="RUNG", help="Never do this: rejoin, respawn, replace, shrink. May be given often.")] = None,
+    budget: Annotated[
+        list[str] | None, typer.Option(metavar="[RUNG:]COUNT/TIME", help="At most so many remedies, such as replace:3/1h. May be given often.")
+    ] = None,
     stop_grace_s: Annotated[float, typer.Option(min=0.0, help="Seconds workers get to save and leave when the job is stopped.")] = Policy().stop_grace_s,
     save_every: Annotated[
         str,
@@ -134,6 +144,8 @@ def run(
     metrics_token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Scrapers must know the token in it.")] = None,
     metrics_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate, in PEM: metrics over HTTPS.")] = None,
     metrics_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Examine the machine first, as `holdfast doctor` does, and start nothing on a bad one.")] = False,
+    chaos: Annotated[bool, typer.Option("--chaos", help="Faults may be injected into this job: see `holdfast chaos`.")] = False,
     standalone: Annotated[bool, typer.Option("--standalone", hidden=True, help="As torchrun spells it; a job here always is.")] = False,
     detached: Detached = False,
     state: State = None,
@@ -144,26 +156,47 @@ def run(
     from holdfast.cli.alerting import checked_alerts
     from holdfast.cli.job import new_job
     from holdfast.cli.metrics import metrics_at
-    from holdfast.cli.options import check_fits, checkpoint_every, gpus_of, limits_of, processes_per_node, resources_of, shape_of, whole_nodes
+    from holdfast.cli.options import (
+        budgets_of,
+        check_fits,
+        checkpoint_every,
+        gpus_of,
+        limits_of,
+        mode_of,
+        never_of,
+        nodes_of,
+        processes_per_node,
+        resources_of,
+        shape_of,
+    )
 
     root = state_root(state)
+    least, most = nodes_of(nodes)
     asked = resources_of(
         memory=memory, memory_high=memory_high, memory_per_worker=memory_per_worker, cpus=cpus, cpu_weight=cpu_weight, max_processes=max_processes
     )
     spec = JobSpec(
         job=name or _made_up_name(script), run=secrets.token_hex(8), argv=(script, *(arguments or ())), module=module, python=not no_python, cwd=os.getcwd(),
-        nodes=whole_nodes(nodes), spares=spares, ranks_per_node=processes_per_node(nproc), warm=not no_warm, preimport=tuple(preimport or ()),
-        resources=asked, gpus=gpus_of(gpus, whole_nodes(nodes) + spares), private=private, domains=domains, own_network=own_network,
+        nodes=most, min_nodes=least if least < most else 0,
+        spares=spares, ranks_per_node=processes_per_node(nproc), warm=not no_warm, preimport=tuple(preimport or ()),
+        resources=asked, gpus=gpus_of(gpus, most + spares), private=private, domains=domains, own_network=own_network,
         save_every=checkpoint_every(save_every),
         limits=limits_of(time_limit=time_limit, epoch_limit=epoch_limit, target=target, within=within, at_limit=at_limit),
-        policy=Policy(max_restarts=max_restarts, stop_grace_s=stop_grace_s, profile_every_s=None if no_profile else Policy().profile_every_s),
-        shape=shape_of(shape or []),
+        policy=Policy(
+            max_restarts=max_restarts, stop_grace_s=stop_grace_s, profile_every_s=None if no_profile else Policy().profile_every_s,
+            resize_every_s=resize_every_s, mode=mode_of(policy), never=never_of(never or []), budgets=budgets_of(budget or []),
+        ),
+        shape=shape_of(shape or []), chaos=chaos,
     )  # fmt: skip
     _check_script(spec)
     check_fits(spec)
     at = metrics_at(metrics, agent_metrics or 0, token_file=metrics_token_file, cert_file=metrics_cert, key_file=metrics_key, spec=spec)
     spec = dataclasses.replace(spec, metrics=at, alerts=checked_alerts(alerts_file(alerts)), rules=_checked_rules(rules or []))
     spec = dataclasses.replace(spec, learned=None if no_learning else _learned(root, spec))
+    if check:
+        from holdfast.cli.doctor import check_before
+
+        check_before(root, spec, sys.stderr)
     directory = new_job(root, spec.job)
     _run(directory, reached(dataclasses.replace(spec, remote=address_for(remote_root(remote), spec.job))), as_json=as_json, detached=detached)
 
@@ -201,6 +234,10 @@ def _run(directory: JobDirectory, spec: JobSpec, *, as_json: bool, detached: boo
     from holdfast.cli.job import hold
     from holdfast.cli.run import detach, exit_code, run_job
 
+    if spec.chaos:
+        from holdfast.cli.chaos import prepared
+
+        spec = prepared(directory, spec)
     if detached:
         with hold(directory):
             pass  # Said here rather than in the background, where nobody reads it.
@@ -441,6 +478,66 @@ def profile(
 
 
 @app.command()
+def approve(job: Name, state: State = None, as_json: AsJson = False) -> None:
+    """Let the plan be carried out that waits for it (`holdfast run --policy ask`, or `advise`)."""
+    _say_to(job, "approve", state, as_json=as_json)
+
+
+@app.command()
+def veto(
+    job: Name,
+    instead: Annotated[str, typer.Option(metavar="RUNG", help="Do this instead: respawn, replace, shrink.", show_default="stop, ready to be resumed")] = "",
+    because: Annotated[str, typer.Option(metavar="TEXT", help="Why, for whoever reads the story later.")] = "",
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
+    """Forbid the plan that waits."""
+    _say_to(job, "veto", state, instead=instead, because=because, as_json=as_json)
+
+
+NodeName = Annotated[str, typer.Argument(metavar="NODE", help="The node's name, as `holdfast nodes` lists it.")]
+Why = Annotated[str, typer.Option(metavar="TEXT", help="Why, for whoever asks later.")]
+
+
+@app.command()
+def nodes(job: Name, state: State = None, as_json: AsJson = False) -> None:
+    """List the nodes of a job: which are in the gang, which are spare, which are not used and why."""
+    from rich.console import Console
+
+    from holdfast.cli import operating
+    from holdfast.cli.job import known_job, state_of
+
+    seen = state_of(known_job(state_root(state), job))
+    _print_json(operating.nodes_json(seen)) if as_json else Console().print(operating.nodes_table(seen))
+
+
+@app.command()
+def cordon(job: Name, node: NodeName, because: Why = "", state: State = None, as_json: AsJson = False) -> None:
+    """Give a node no ranks of a new generation. What runs there runs on."""
+    _say_to(job, "cordon", state, node=node, because=because, as_json=as_json)
+
+
+@app.command()
+def uncordon(job: Name, node: NodeName, state: State = None, as_json: AsJson = False) -> None:
+    """Use a node again that was cordoned or drained."""
+    _say_to(job, "uncordon", state, node=node, as_json=as_json)
+
+
+@app.command()
+def drain(job: Name, node: NodeName, because: Why = "", state: State = None, as_json: AsJson = False) -> None:
+    """Cordon a node, and have the gang leave it at the next save: for a spare, or with fewer nodes."""
+    _say_to(job, "drain", state, node=node, because=because, as_json=as_json)
+
+
+def _say_to(job: str, what: str, root: Path | None, *, node: str = "", instead: str = "", because: str = "", as_json: bool) -> None:
+    from holdfast.cli.job import known_job
+    from holdfast.cli.operating import say
+
+    says = say(known_job(state_root(root), job), what, node=node, instead=instead, because=because)
+    _print_json({"job": job, "says": says}) if as_json else print(f"{job}: {says}")
+
+
+@app.command()
 def demo(
     as_json: AsJson = False,
     quick: Annotated[bool, typer.Option("--quick", help="A shorter storm.")] = False,
@@ -451,6 +548,49 @@ def demo(
     from holdfast.cli.demo import run_demo
 
     raise typer.Exit(run_demo(state_root(state), _live(as_json=as_json), quick=quick, page=report or Path("holdfast-demo.html")))
+
+
+@app.command()
+def doctor(
+    job: Annotated[str, typer.Option("--job", metavar="JOB", help="Examine the nodes of this running job too.", show_default="none")] = "",
+    only: Annotated[str, typer.Option(metavar="NAMES", help="Only these checks, separated by commas.", show_default="all")] = "",
+    full: Annotated[bool, typer.Option("--full", help="More of everything, up to a minute.")] = False,
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
+    """Examine this machine: is it fit to train on, and if not, what is at fault? Exit status 1 when something is bad."""
+    from holdfast.cli.doctor import run_doctor
+    from holdfast.cli.job import known_job
+
+    root = state_root(state)
+    raise typer.Exit(run_doctor(root, known_job(root, job) if job else None, only=only, full=full, as_json=as_json, out=sys.stdout))
+
+
+@app.command()
+def chaos(
+    job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `holdfast ps` lists it; with --launcher a script.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="With --launcher: passed on to the script, after --.")] = None,
+    faults: Annotated[str, typer.Option(metavar="NAMES", help="Only these, separated by commas.", show_default="all that are possible")] = "",
+    count: Annotated[int, typer.Option(min=1, help="How many.")] = 10,
+    rate: Annotated[float, typer.Option(min=0.01, help="Faults in a thousand steps, at random.")] = 20.0,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same faults, at the same ranks and steps.")] = 0,
+    minutes: Annotated[float, typer.Option(min=0.1, help="It ends by itself after so long.")] = 30.0,
+    suite: Annotated[bool, typer.Option("--suite", help="Every fault that is possible once, and a scorecard.")] = False,
+    launcher: Annotated[str, typer.Option(metavar="torchrun", help="With --suite: run a script under this launcher instead, to compare.")] = "",
+    nproc: Annotated[int, typer.Option(min=1, help="With --launcher: ranks.")] = 2,
+    list_only: Annotated[bool, typer.Option("--list", help="Only say which faults are possible here, and why not the others.")] = False,
+    report: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the job's report as a page.", show_default="none")] = None,
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
+    """Do real faults to a job that was started with `holdfast run --chaos`, and report what was found, what was done, and what it cost."""
+    from holdfast.cli.chaos import Asked, run_chaos, run_foreign
+    from holdfast.cli.job import known_job
+
+    if launcher:
+        raise typer.Exit(run_foreign(launcher, [job, *(arguments or [])], ranks=nproc, seed=seed, as_json=as_json, out=sys.stdout))
+    asked = Asked(faults=faults, count=count, per_1000_steps=rate, seed=seed, minutes=minutes, suite=suite, list_only=list_only, page=report)
+    raise typer.Exit(run_chaos(known_job(state_root(state), job), asked, as_json=as_json, out=sys.stdout))
 
 
 @app.command()

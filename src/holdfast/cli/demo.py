@@ -22,18 +22,20 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.chaos.faults import FAULTS
+from holdfast.chaos.judged import right
+from holdfast.chaos.listen import DIRECTORY
+from holdfast.chaos.storm import LiveScene, Storm, Strike, Struck, ground_of, left_behind
 from holdfast.cli.job import new_job
 from holdfast.cli.live import Live
 from holdfast.cli.report import Sample, text_report, write_report
 from holdfast.cli.run import exit_code, run_job
-from holdfast.cli.storm import FAULTS, Ground, Storm, Strike, Struck, left_behind
 from holdfast.cli.words import cause_of, count, duration, percent, remedy_of
 from holdfast.domain.incident import IncidentPhase
 from holdfast.domain.job import JobSpec, Outcome
@@ -42,7 +44,6 @@ from holdfast.errors import UserError
 from holdfast.launch.layout import JobDirectory
 from holdfast.launch.local import LocalCluster
 
-_SEED = 1382  # Of the choices of whom to strike: one that spares no rank, and takes the node on which rank 0 and the store run.
 # Half of what guessing among 256 bytes costs. The first sample is no measure: how far training is by then depends on the machine.
 _LOSS_MAX = 0.5 * math.log(256)
 _END = 0.2  # The samples in this part of the steps make the last loss: a single batch jumps, and how many samples a run leaves depends on the machine.
@@ -55,29 +56,28 @@ class _Plan:
     steps: int
     ranks_per_node: int
     options: tuple[str, ...]
-    storm: tuple[tuple[str, int], ...]  # Name of a fault, and the step from which on it comes.
+    storm: tuple[tuple[str, int, int], ...]  # Key of a fault, the step from which on it comes, and whom it hits.
 
-    def spec(self, directory: JobDirectory, traps: Path) -> JobSpec:
-        options = ("--steps", str(self.steps), *self.options, "--traps", traps.name)
+    def spec(self, directory: JobDirectory, orders: Path) -> JobSpec:
         return JobSpec(
-            job=directory.job, run=secrets.token_hex(8), argv=("holdfast.demo.train", *options), module=True, cwd=str(directory.path), nodes=2, spares=1,
-            ranks_per_node=self.ranks_per_node, env={"OMP_NUM_THREADS": "1"},
+            job=directory.job, run=secrets.token_hex(8), argv=("holdfast.demo.train", "--steps", str(self.steps), *self.options), module=True,
+            cwd=str(directory.path), nodes=2, spares=1, ranks_per_node=self.ranks_per_node, env={"OMP_NUM_THREADS": "1", DIRECTORY: str(orders)},
         )  # fmt: skip
 
     def strikes(self) -> tuple[Strike, ...]:
-        return tuple(Strike(fault=FAULTS[name], step=step) for name, step in self.storm)
+        return tuple(Strike(fault=FAULTS[key], step=step, rank=rank) for key, step, rank in self.storm)
 
 
 _WHOLE = _Plan(
     steps=260, ranks_per_node=2, options=(),
     storm=(
-        ("worker_killed", 25), ("exception", 55), ("agent_killed", 85), ("worker_stopped", 115), ("control_killed", 145),
-        ("node_lost", 175), ("exit_at_start", 205),
+        ("worker_killed", 25, 3), ("exception", 55, 1), ("agent_killed", 85, 2), ("worker_stopped", 115, 2), ("control_killed", 145, 0),
+        ("node_lost", 175, 0), ("exit_at_start", 205, 0),  # Rank 0 is on the node on which the store runs.
     ),
 )  # fmt: skip
 _QUICK = _Plan(
     steps=150, ranks_per_node=1, options=("--layers", "2", "--width", "64"),
-    storm=(("worker_killed", 30), ("control_killed", 55), ("node_lost", 80)),
+    storm=(("worker_killed", 30, 1), ("control_killed", 55, 0), ("node_lost", 80, 0)),
 )  # fmt: skip
 
 
@@ -115,14 +115,14 @@ def _check_page(page: Path) -> None:
 
 
 def _run(directory: JobDirectory, plan: _Plan, live: Live) -> tuple[State, Sequence[Struck]]:
-    traps = directory.path / "traps"
-    traps.mkdir()
-    spec, strikes = plan.spec(directory, traps), plan.strikes()
+    orders = directory.path / "orders"
+    orders.mkdir()
+    spec, strikes = plan.spec(directory, orders), plan.strikes()
     storms: list[tuple[Storm, asyncio.Task[None]]] = []
 
     def started(cluster: LocalCluster) -> None:
-        ground = Ground(directory=directory, process_id=cluster.process_id, traps=traps, chance=Random(_SEED))
-        storm = Storm(ground=ground, strikes=strikes, say=live.note)
+        scene = LiveScene(directory=directory)
+        storm = Storm(ground=ground_of(scene, orders), scene=scene, strikes=strikes, say=live.note)
         storms.append((storm, asyncio.create_task(storm.run())))
 
     where = f"{count(spec.world_size, 'worker')} on {count(spec.nodes, 'node')} and a spare"
@@ -131,7 +131,7 @@ def _run(directory: JobDirectory, plan: _Plan, live: Live) -> tuple[State, Seque
         ended = run_job(directory, spec, live, started=started)
     finally:
         live.close()
-        shutil.rmtree(traps)
+        shutil.rmtree(orders)
     storm, task = storms[0]
     if task.done() and not task.cancelled():
         task.result()  # A storm that broke is our own mistake, and would look like good weather.
@@ -165,11 +165,11 @@ def _check(directory: JobDirectory, plan: _Plan, ended: State, struck: Sequence[
     losses = [(sample.step, sample.loss) for sample in history if sample.loss is not None and math.isfinite(sample.loss)]
     first, last = losses[0][1] if losses else None, last_loss(losses)
     lines = tuple(_line(one, ended) for one in struck)
-    problems = [f"{line.struck.blow.said}: {line.problem}" for line in lines if line.problem]
+    problems = [f"{line.struck.said}: {line.problem}" for line in lines if line.problem]
     if ended.outcome is not Outcome.FINISHED:
         problems.append(f"the job did not finish: {ended.because}")
     else:
-        problems += [f"the job ended before this fault could be struck: {name}" for name, _ in plan.storm[len(struck) :]]
+        problems += [f"the job ended before this fault could be struck: {key}" for key, _, _ in plan.storm[len(struck) :]]
         if first is None or last is None or last > _LOSS_MAX:
             problems.append(f"the loss was {first} at the start and {last} at the end; expected it to fall below {_LOSS_MAX:.2f}")
     problems += [f"left behind: {one}" for one in left_behind(directory, sorted(ended.nodes))]
@@ -197,9 +197,9 @@ def _line(struck: Struck, ended: State) -> _Line:
     if not incidents:
         return _Line(struck=struck, answer="ridden through: no worker noticed", problem="" if struck.fault.ridden_through else "nobody noticed it")
     said = "; ".join(f"incident {one.id}: {cause_of(one)}, {remedy_of(one)}" for one in incidents)
-    seen = {diagnosis.cause for one in incidents for diagnosis in one.diagnoses}
-    if not seen & set(struck.fault.causes):
-        expected = " or ".join(struck.fault.causes) or "that nobody notices"
+    if not any(right(struck.fault, one) for one in incidents):
+        seen = {diagnosis.cause for one in incidents for diagnosis in one.diagnoses}
+        expected = " or ".join(struck.fault.kinds) or "that nobody notices"
         return _Line(struck=struck, answer=said, problem=f"expected {expected}, and it was diagnosed as {', '.join(sorted(seen)) or 'nothing'}")
     resolved = all(one.phase is IncidentPhase.RESOLVED for one in incidents)
     return _Line(struck=struck, answer=said, problem="" if resolved else "it was given up")
@@ -231,7 +231,7 @@ def _storm_table(lines: Sequence[_Line]) -> Table:
     table.add_column(justify="right", no_wrap=True)
     for line in lines:
         mark = Text("✗", style="bold red") if line.problem else Text("✓", style="green")
-        table.add_row(mark, f"step {line.struck.step:,}", Text(line.struck.blow.said), Text(line.answer), _took(line.struck))
+        table.add_row(mark, f"step {line.struck.step:,}", Text(line.struck.said), Text(line.answer), _took(line.struck))
     return table
 
 
@@ -255,7 +255,7 @@ def _as_json(checked: _Checked, page: Path) -> dict[str, Any]:
         "incidents": len(ended.incidents),
         "faults": [
             {
-                "fault": line.struck.fault.name, "did": line.struck.blow.said, "step": line.struck.step, "answer": line.answer,
+                "fault": line.struck.fault.key, "did": line.struck.said, "step": line.struck.step, "answer": line.answer,
                 "incidents": list(line.struck.incidents), "problem": line.problem,
                 "seconds": None if line.struck.answered_at is None else line.struck.answered_at - line.struck.at,
             }

@@ -9,13 +9,15 @@ import resource
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from difflib import get_close_matches
 from pathlib import Path
 
 from holdfast.agent.signals import called
 from holdfast.checkpoint.memory import available_bytes
 from holdfast.cli.words import count
-from holdfast.domain.job import JobSpec, Limits, SaveEvery, Target
+from holdfast.domain.job import Budget, JobSpec, Limits, Mode, SaveEvery, Target
 from holdfast.domain.metric import METRICS, USER_PREFIX, Scope
+from holdfast.domain.plan import Rung
 from holdfast.domain.resources import MEMORY_BYTES_MIN, PROCESSES_MIN, Resources, size
 from holdfast.errors import UserError
 
@@ -49,18 +51,52 @@ _TARGET = re.compile(r"\s*([a-z][a-z0-9_]*)\s*(<=|>=)\s*(\S+)\s*")
 _RANK_BYTES_MIN = 200 << 20  # What one rank with torch imported needs before it has done anything, shared pages left out.
 
 
-def whole_nodes(text: str) -> int:
-    """torchrun's --nnodes: N, or MIN:MAX with both the same."""
+def nodes_of(text: str) -> tuple[int, int]:
+    """torchrun's --nnodes: N, or MIN:MAX. The least and the most nodes a gang is formed on."""
     low, _, high = text.partition(":")
     try:
-        counts = {int(low), int(high or low)}
+        least, most = int(low), int(high or low)
     except ValueError:
-        raise UserError(f"--nnodes is a number of nodes, not {text!r}") from None
-    if len(counts) > 1:
-        raise UserError(f"--nnodes {text} asks for a gang that changes its size, which is not built yet; give one number, and --spares for nodes in reserve")
-    if min(counts) < 1:
+        raise UserError(f"--nnodes is a number of nodes, or MIN:MAX such as 2:4, not {text!r}") from None
+    if least < 1:
         raise UserError(f"--nnodes must be at least 1, not {text}")
-    return counts.pop()
+    if most < least:
+        raise UserError(f"--nnodes {text}: the most nodes must not be fewer than the least; write {most}:{least}")
+    return least, most
+
+
+def mode_of(text: str) -> Mode:
+    """--policy."""
+    try:
+        return Mode(text)
+    except ValueError:
+        raise UserError(f"--policy is {', '.join(Mode)}, not {text!r}") from None
+
+
+def never_of(texts: Sequence[str]) -> tuple[str, ...]:
+    """--never."""
+    return tuple(dict.fromkeys(_rung("--never", text) for text in texts))
+
+
+def budgets_of(texts: Sequence[str]) -> tuple[Budget, ...]:
+    """--budget: [RUNG:]COUNT/TIME."""
+    return tuple(map(_budget, texts))
+
+
+def _budget(text: str) -> Budget:
+    rung, colon, rest = text.rpartition(":")
+    count, _, within = rest.partition("/")
+    if not count.isdecimal() or not within:
+        raise UserError(f"--budget is COUNT/TIME or RUNG:COUNT/TIME, such as 20/1h or replace:3/1d, not {text!r}")
+    return Budget(count=int(count), within_s=_time("--budget", within) or 0.0, rung=_rung("--budget", rung) if colon else "")
+
+
+def _rung(option: str, text: str) -> str:
+    names = [rung.name.lower() for rung in Rung if rung is not Rung.STOP]
+    if text not in names:
+        near = get_close_matches(text, names, n=1)
+        raise UserError(f"{option}: there is no rung {text!r}; {f'did you mean {near[0]!r}?' if near else 'there are ' + ', '.join(names)}")
+    return text
 
 
 def processes_per_node(text: str) -> int:

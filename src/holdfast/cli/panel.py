@@ -106,7 +106,7 @@ def _nodes(nodes: Sequence[NodeView]) -> Text:
 def _trouble_of(node: NodeView) -> str:
     if node.state != "ready":
         return one_line(node.state).replace("_", " ")
-    return "" if node.connected else "not connected"
+    return one_line(node.service) if node.connected else "not connected"
 
 
 def _folded(names: Sequence[str]) -> str:

@@ -332,7 +332,19 @@ def _diagnosis(diagnosis: Diagnosis) -> str:
 
 def _plan(plan: Plan) -> str:
     said = f"<strong>{plan.rung.name.lower()}</strong>: {escape(one_line(plan.because))}"
-    return f"<h4>Plan</h4><p>{said}</p>{_list('Considered and not chosen', plan.alternatives)}"
+    return f"<h4>Plan</h4><p>{said}</p>{_list('Considered and not chosen', plan.alternatives)}{_candidates(plan)}"
+
+
+def _candidates(plan: Plan) -> str:
+    if not plan.candidates:
+        return ""
+    rows = "".join(
+        f"<tr><td>{'→ ' if one.rung is plan.rung else ''}{one.rung.name.lower()}</td>"
+        + (f"<td>{duration(one.cost_s)}</td><td>{100 * one.risk:.0f} %</td><td>{duration(one.expected_s)}</td>" if one.possible else "<td>–</td>" * 3)
+        + f"<td>{escape(one_line(one.because))}</td></tr>"
+        for one in plan.candidates
+    )
+    return f"<table><thead><tr><th>rung</th><th>costs</th><th>in vain</th><th>expected</th><th>because</th></tr></thead><tbody>{rows}</tbody></table>"
 
 
 def _list(title: str, lines: Iterable[str]) -> str:

@@ -12,21 +12,21 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from random import Random
 
 from rich.console import Console
 
+from holdfast.chaos.faults import FAULTS
+from holdfast.chaos.storm import LiveScene, Storm, Strike, Struck, ground_of, left_behind
 from holdfast.cli.job import new_job
 from holdfast.cli.live import Live
 from holdfast.cli.options import check_fits, processes_per_node
 from holdfast.cli.run import run_job
-from holdfast.cli.storm import FAULTS, Ground, Storm, Strike, Struck, left_behind
 from holdfast.domain.job import JobSpec, Outcome
 from holdfast.errors import UserError
 from holdfast.launch.layout import JobDirectory
 from holdfast.launch.local import LocalCluster
 
-_STORM = (("worker_killed", 20), ("worker_stopped", 60), ("control_killed", 90))
+_STORM = (("worker_killed", 20), ("worker_stopped", 60), ("control_killed", 90))  # Of rank 0, which there always is.
 _STEPS_ON_GPU = 5000  # A step takes a millisecond or two there, and the storm needs a few seconds.
 
 
@@ -76,8 +76,9 @@ def _train(
     tasks: list[asyncio.Task[None]] = []
 
     def started(cluster: LocalCluster) -> None:
-        ground = Ground(directory=directory, process_id=cluster.process_id, traps=directory.path, chance=Random(0))
-        storms.append(Storm(ground=ground, strikes=[Strike(fault=FAULTS[name], step=step) for name, step in strikes], say=lambda text: None))
+        scene = LiveScene(directory=directory)
+        made = [Strike(fault=FAULTS[key], step=step, rank=0) for key, step in strikes]
+        storms.append(Storm(ground=ground_of(scene, directory.path), scene=scene, strikes=made, say=lambda text: None))
         tasks.append(asyncio.create_task(storms[0].run()))
 
     with open(os.devnull, "wb") as null:
@@ -87,8 +88,8 @@ def _train(
 
 def _struck_check(struck: Struck) -> Check:
     if struck.answered_at is None:
-        return Check(name=f"storm: {struck.fault.does}", ok=False, said="not survived in time")
-    return Check(name=f"storm: {struck.fault.does}", ok=True, said=f"{struck.blow.said}; well again after {struck.answered_at - struck.at:.1f} s")
+        return Check(name=f"storm: {struck.fault.name}", ok=False, said="not survived in time")
+    return Check(name=f"storm: {struck.fault.name}", ok=True, said=f"{struck.said}; well again after {struck.answered_at - struck.at:.1f} s")
 
 
 def _print(checks: Sequence[Check], *, where: str, as_json: bool) -> None:

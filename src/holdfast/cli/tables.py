@@ -49,12 +49,14 @@ from holdfast.control.journal import Entry
 from holdfast.domain.diagnosis import Diagnosis
 from holdfast.domain.effect import Effect
 from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, IntervalChosen, JobResumed, JobSubmitted, WorkerExited
+from holdfast.domain.fitting import Fitting
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.incident import Incident, IncidentPhase
 from holdfast.domain.job import Outcome
 from holdfast.domain.plan import Plan
 from holdfast.domain.profile import Profile
 from holdfast.domain.state import Node, State
+from holdfast.membership import out_of_service
 
 _BAR_CELLS = 20
 _BILL_CELLS = 42  # What the widest column of the incidents has left on a terminal of 80.
@@ -146,7 +148,10 @@ def show_json(state: State, *, loss: float | None = None) -> dict[str, Any]:
         "spec": spec,
         "nodes": {name: _node_json(node) for name, node in sorted(state.nodes.items())},
         "gang": list(state.gang.nodes) if state.gang is not None else [],
+        "cordoned": dict(sorted(state.cordoned.items())),
+        "changes": msgspec.to_builtins(state.changes),
         "interval": msgspec.to_builtins(state.interval),
+        "fitting": msgspec.to_builtins(state.fitting),
         "loss": loss if loss is not None and math.isfinite(loss) else None,
         "ledger": [{"bucket": str(bucket), "seconds": seconds, "percent": share} for (bucket, seconds), share in zip(totals.items(), shares, strict=True)],
         "incidents": incidents_json(state),
@@ -185,7 +190,10 @@ def _fact_rows(state: State, loss: float | None) -> list[tuple[str, str]]:
     if state.spec is not None:
         rows.append(("runs", one_line(" ".join((*(("-m",) if state.spec.module else ()), *state.spec.argv)))))
         spares = f", {count(state.spec.spares, 'spare')}" if state.spec.spares else ""
-        rows.append(("on", f"{count(state.spec.nodes, 'node')} with {count(state.spec.ranks_per_node, 'rank')} each{spares}"))
+        least = f"{state.spec.min_nodes} to " if state.spec.min_nodes else ""
+        rows.append(("on", f"{least}{count(state.spec.nodes, 'node')} with {count(state.spec.ranks_per_node, 'rank')} each{spares}"))
+        if state.gang is not None and len(state.gang.nodes) < state.spec.nodes:
+            rows.append(("", f"now on {count(len(state.gang.nodes), 'node')}: {one_line(state.changes[-1].because if state.changes else state.smaller)}"))
     if state.nodes:
         rows.append(("nodes", _nodes_text(state)))
     rows += _resource_rows(state)
@@ -195,6 +203,8 @@ def _fact_rows(state: State, loss: float | None) -> list[tuple[str, str]]:
         rows.append(("step", f"{_step_text(state)}{behind}{saved}"))
     if state.interval is not None:
         rows.append(("saving", saving_sentence(state.interval.every, state.interval.interval_s, state.interval.because).removeprefix("saving ")))
+    if state.fitting != Fitting():
+        rows.append(("memory", str(state.fitting)))
     if state.spec is not None and state.spec.remote:
         rows.append(("remote", one_line(state.spec.remote)))
     if loss is not None:
@@ -222,6 +232,7 @@ def _nodes_text(state: State) -> str:
     for name in sorted(state.nodes, key=lambda name: (name not in gang, name)):
         node = state.nodes[name]
         word = str(node.state).replace("_", " ") if node.state != "ready" else "" if name in gang else "spare"
+        word = out_of_service(state, name) or word
         said.append(f"{one_line(name)} ({word})" if word else one_line(name))
     return ", ".join(said) if len(said) <= 8 else f"{', '.join(said[:6])} … and {len(said) - 6} more"
 
@@ -261,6 +272,8 @@ def incident_json(state: State, incident: Incident) -> dict[str, Any]:
     bill = bill_of(state, incident)
     for plan, written in zip(incident.plans, body["plans"], strict=True):
         written["rung"] = plan.rung.name.lower()
+        for one, told in zip(plan.candidates, written["candidates"], strict=True):
+            told |= {"rung": one.rung.name.lower(), "expected_s": one.expected_s}
     extra = {"cause": cause_of(incident), "steps_again": steps_again(incident), "seconds": sum(bill.values()), "bill": {str(k): v for k, v in bill.items()}}
     return body | extra
 
@@ -333,9 +346,22 @@ def _diagnosis(diagnosis: Diagnosis) -> RenderableType:
 
 
 def _plan(plan: Plan) -> RenderableType:
-    rows = [Text(f"{plan.rung.name.lower()}: {one_line(plan.because)}")]
+    rows: list[RenderableType] = [Text(f"{plan.rung.name.lower()}: {one_line(plan.because)}")]
     rows += [Text(f"not chosen: {one_line(one)}", style="dim") for one in plan.alternatives]
+    if plan.candidates:
+        rows.append(_candidates(plan))
     return Padding(Group(*rows), (0, 0, 0, 2))
+
+
+def _candidates(plan: Plan) -> Table:
+    """All that was weighed: the least expected cost of what is possible was chosen."""
+    table = Table.grid(padding=(0, 2))
+    table.add_row(*(Text(word, style="dim") for word in ("", "rung", "costs", "in vain", "expected", "because")))
+    for one in plan.candidates:
+        figures = (duration(one.cost_s), f"{100 * one.risk:.0f} %", duration(one.expected_s)) if one.possible else ("–", "–", "–")
+        mark = Text("→", style="green") if one.rung is plan.rung else Text("")
+        table.add_row(mark, one.rung.name.lower(), *figures, Text(one_line(one.because), style="" if one.possible else "dim"))
+    return table
 
 
 def _cost(state: State, incident: Incident) -> RenderableType:

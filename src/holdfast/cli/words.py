@@ -146,7 +146,10 @@ def culprit_of(diagnosis: Diagnosis | Finding) -> str:
 def remedy_of(incident: Incident) -> str:
     if incident.stands:
         return "watched"
-    return incident.plans[-1].rung.name.lower() if incident.plans else "none yet"
+    if not incident.plans:
+        return "none yet"
+    proved = {"came_back": ", came back", "unsound": ", unsound"}.get(incident.outcome, "")
+    return incident.plans[-1].rung.name.lower() + proved
 
 
 def timeline(incident: Incident) -> list[tuple[str, str]]:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
+from holdfast import asking
 from holdfast.checkpoint.found import list_complete
 from holdfast.checkpoint.layout import directory_name
 from holdfast.control.choosing import choose, own_seconds
@@ -41,8 +42,34 @@ from holdfast.control.samples import Samples
 from holdfast.control.view import job_signals, view_of
 from holdfast.control.watching import LOOK_EVERY_S, Watching
 from holdfast.crashpoints import crash_point
-from holdfast.domain.effect import CONTROL, CaptureProfile, CaptureStacks, ChooseRanks, Effect, EndJob, FindCheckpoint, StartGang, StartStore, StopGang
-from holdfast.domain.event import EffectDone, EffectFailed, Event, JobResumed, JobSubmitted, NodeHeard, ProfileAsked, StopAsked, Ticked
+from holdfast.domain.effect import (
+    CONTROL,
+    CaptureProfile,
+    CaptureStacks,
+    ChooseRanks,
+    Effect,
+    EndJob,
+    FindCheckpoint,
+    PartGang,
+    StartGang,
+    StartStore,
+    StopGang,
+)
+from holdfast.domain.event import (
+    EffectDone,
+    EffectFailed,
+    Event,
+    JobResumed,
+    JobSubmitted,
+    NodeCordoned,
+    NodeHeard,
+    NodeUncordoned,
+    PlanApproved,
+    PlanVetoed,
+    ProfileAsked,
+    StopAsked,
+    Ticked,
+)
 from holdfast.domain.job import JobSpec, Outcome
 from holdfast.domain.state import NodeState
 from holdfast.errors import HoldfastError
@@ -53,6 +80,7 @@ from holdfast.wire.codec import decode_event, encode
 from holdfast.wire.frames import BadFrame, Channel, serve
 from holdfast.wire.messages import (
     Ack,
+    Agreed,
     AnyMessage,
     Asked,
     AskProfile,
@@ -62,6 +90,8 @@ from holdfast.wire.messages import (
     Hold,
     Interval,
     Leave,
+    MakeDurable,
+    OperatorSays,
     Output,
     Readings,
     Refused,
@@ -80,6 +110,7 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S = 0.2
 _HELD_WITHIN_S = 2.0
+_DURABLE_WITHIN_S = 10.0  # For what is in memory to be on the disk, where the next gang has another size.
 _PAST_S = 5.0  # For what happened to be written into the history of all jobs.
 _ALERTS_S = 5.0  # For the last alerts to arrive, once the job has ended.
 _UPLOAD_S = 10.0  # For the last checkpoint to arrive in the remote store, once the job has ended.
@@ -232,7 +263,7 @@ class Control:
                 self._ended.set()
             case ChooseRanks():
                 self._choose_ranks(effect)
-            case StartStore() | StartGang() | CaptureStacks() | CaptureProfile() | StopGang():
+            case StartStore() | StartGang() | CaptureStacks() | CaptureProfile() | StopGang() | PartGang():
                 channel = self._agents.get(effect.node)
                 if channel is not None:
                     channel.send(Do(kind=type(effect).__name__, body=encode(effect)[1]))
@@ -242,6 +273,7 @@ class Control:
     async def _find_checkpoint(self, effect: FindCheckpoint) -> None:
         """The newest that is whole: in the memory of the nodes, on the disk, or in the remote store, from where it is fetched."""
         await self._until_all_have_said_what_they_hold()
+        await self._until_the_disk_has_it(effect)
         try:
             key, found = self._newest_here(effect)
             spec = self._core.state.spec
@@ -259,7 +291,7 @@ class Control:
         gang, spec = state.gang, state.spec
         assert gang is not None and spec is not None
         own_s = own_seconds(self._newest, set(gang.nodes), now)
-        chosen = choose(effect, self._watching.standing, own_s, [gang.nodes[rank // spec.ranks_per_node] for rank in range(spec.world_size)])
+        chosen = choose(effect, self._watching.standing, own_s, [gang.nodes[rank // spec.ranks_per_node] for rank in range(state.world_size)])
         if chosen is None:
             because = "how long a step takes is not known of every rank yet; ask again in a moment, or say which with --ranks"
             self.accept(EffectFailed(at=now, effect=effect.id, generation=effect.generation, node=CONTROL, because=because))
@@ -284,12 +316,32 @@ class Control:
 
         self.accept(event, begun)
 
+    def _operator_says(self, message: OperatorSays, channel: Channel) -> None:
+        """As with a profile: what the core would refuse is told at once, and all else once it is written down."""
+        now, who = self.now(), message.who
+        said: asking.Said
+        match message.what:
+            case "approve":
+                said = PlanApproved(at=now, who=who)
+            case "veto":
+                said = PlanVetoed(at=now, who=who, instead=message.instead, because=message.because)
+            case "uncordon":
+                said = NodeUncordoned(at=now, node=message.node, who=who)
+            case _:
+                because = message.because or f"{message.what}ed by {who or 'somebody'}"
+                said = NodeCordoned(at=now, node=message.node, because=because, drain=message.what == "drain", who=who)
+        why_not = asking.refused(self._core.state, said)
+        if why_not:
+            channel.send(Refused(because=why_not))
+        else:
+            self.accept(said, lambda: channel.send(Agreed(says=asking.agreed(self._core.state, said))))
+
     def _newest_here(self, effect: FindCheckpoint) -> tuple[Key, EffectDone]:
         complete = [found for found in list_complete(self._directory.checkpoints) if found.name not in effect.distrusted]
         name, step, key = (complete[0].name, complete[0].step, complete[0].age_key) if complete else ("", -1, NOTHING)
         state, sources = self._core.state, {}
         held = self._memory.newest(effect.distrusted)
-        fits = held is not None and state.spec is not None and held.world_size == state.spec.world_size
+        fits = held is not None and held.world_size == state.world_size
         if held is not None and state.spec is not None and state.gang is not None and fits and (held.generation, held.step) >= key:
             name, step, key = directory_name(held.step, held.generation), held.step, (held.generation, held.step)
             sources = self._memory.sources(held, state.gang.nodes, state.spec)
@@ -305,6 +357,24 @@ class Control:
             if ready <= self._memory.held.keys():
                 return
             await asyncio.sleep(0.01)
+
+    async def _until_the_disk_has_it(self, effect: FindCheckpoint) -> None:
+        """A gang of another size reads what it restores from the disk: nobody in it has the same part. What memory has and the disk has not yet is made
+        durable first, also the parts of nodes that are gone, by whoever holds a copy."""
+        deadline, asked = time.monotonic() + _DURABLE_WITHIN_S, False
+        while time.monotonic() < deadline:
+            held = self._memory.newest(effect.distrusted)
+            if held is None or held.world_size == self._core.state.world_size:
+                return
+            complete = [found.age_key for found in list_complete(self._directory.checkpoints) if found.name not in effect.distrusted]
+            if complete and complete[0] >= (held.generation, held.step):
+                return
+            if not asked:
+                asked = True
+                for channel in self._agents.values():
+                    channel.send(MakeDurable(generation=held.generation, step=held.step))
+            await asyncio.sleep(0.02)
+        self._note("the newest step is in memory only, for a gang of another size, and could not be made durable in time: an older one is restored")
 
     async def _connected(self, channel: Channel) -> None:
         """Somebody connected: the first message says who."""
@@ -326,6 +396,8 @@ class Control:
                         self.accept(StopAsked(at=self.now(), because=message.because, code=message.code, now=message.now))
                     case AskProfile():
                         self._ask_profile(message, channel)
+                    case OperatorSays():
+                        self._operator_says(message, channel)
                     case _ if hello is not None:
                         self._from_agent(hello, message, channel)
         except BadFrame as error:

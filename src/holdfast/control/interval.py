@@ -50,7 +50,7 @@ class Intervals:
     def look(self, state: State, ranks: Mapping[int, Reading], connected: Collection[str], now: float) -> IntervalChosen | None:
         """Take note of how far the ranks are; what was chosen, when that is news."""
         gang, spec = state.gang, state.spec
-        if gang is None or spec is None or state.phase is not JobPhase.RUNNING or len(ranks) < spec.world_size:
+        if gang is None or spec is None or state.phase is not JobPhase.RUNNING or len(ranks) < state.world_size:
             return None
         if gang.generation != self._generation:
             self._generation, self._think_at = gang.generation, 0.0
@@ -90,8 +90,9 @@ class Intervals:
         assert state.spec is not None and state.gang is not None
         seen = failures_of(state, now)
         return Measured(
-            step_s=step_s, nodes=state.spec.nodes, failures=seen.count, node_h=state.spec.nodes * seen.watched_s / 3600.0, stall_s=_stall_s(state, readings),
-            durable_s=max((self.durable_s.get(node, 0.0) for node in state.gang.nodes), default=0.0), restart_s=seen.restart_s,
+            step_s=step_s, nodes=len(state.gang.nodes), failures=seen.count, node_h=state.spec.nodes * seen.watched_s / 3600.0,
+            stall_s=_stall_s(state, readings), restart_s=seen.restart_s,
+            durable_s=max((self.durable_s.get(node, 0.0) for node in state.gang.nodes), default=0.0),
         )  # fmt: skip
 
     # What is made of it.

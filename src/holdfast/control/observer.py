@@ -58,7 +58,7 @@ class Observer:
             if reading.generation == self._generation:
                 self.ranks[reading.rank] = reading
         self._vouch(readings.node, gang.nodes, spec.ranks_per_node, now)
-        if state.phase is not JobPhase.RUNNING or len(self.ranks) < spec.world_size:
+        if state.phase is not JobPhase.RUNNING or len(self.ranks) < state.world_size:
             return []
         return self._progress(state, now)
 
@@ -100,7 +100,8 @@ class Observer:
         due = now - self._told_at >= PROGRESS_EVERY_S and step > self._told_step
         if stepped and (not self._ready or (caught_up and not self._caught_up) or due):
             self._ready, self._caught_up, self._told_at, self._told_step = True, caught_up, now, step
-            events.append(ProgressSeen(at=now, generation=generation, step=step, save_s=save_s))
+            rejoins = all(rank.rejoins for rank in ranks)
+            events.append(ProgressSeen(at=now, generation=generation, step=step, save_s=save_s, rejoins=rejoins))
         saved = min(rank.saved_step for rank in ranks)
         if saved > self._saved_step and now - self._saved_told_at >= SAVED_EVERY_S:
             self._saved_step, self._saved_told_at = saved, now

@@ -13,6 +13,7 @@ from holdfast.domain.job import JobPhase
 from holdfast.domain.profile import Profile
 from holdfast.domain.signal import Signal
 from holdfast.domain.state import State
+from holdfast.membership import out_of_service
 from holdfast.wire.messages import IncidentView, NodeView, ProfileView, SavingView, View
 
 _INCIDENTS_SHOWN = 50
@@ -25,13 +26,13 @@ def view_of(state: State, observer: Observer, memory: Memory, connected: Collect
     ledger = state.ledger if state.outcome is not None else state.ledger.up_to(now)
     return View(
         job=state.spec.job if state.spec else "", at=now, phase=state.phase, because=state.because, generation=state.generation,
-        world_size=state.spec.world_size if state.spec else 0, outcome=state.outcome or "", code=state.code,
+        world_size=state.world_size, outcome=state.outcome or "", code=state.code,
         step=min((rank.step for rank in ranks), default=state.step), steps_total=max((rank.steps_total for rank in ranks), default=0),
         steps_per_s=observer.steps_per_s, loss=next((rank.loss for rank in ranks if rank.loss is not None), None), saved_step=state.saved_step,
         held_step=held.step if held is not None else -1, saving=_saving(state.interval) if state.interval is not None else None,
         goodput=ledger.goodput, wall_s=ledger.wall_s, buckets={bucket.value: seconds for bucket, seconds in ledger.totals().items()},
         nodes=tuple(
-            NodeView(name=name, state=node.state, role="gang" if name in gang else "spare", connected=name in connected)
+            NodeView(name=name, state=node.state, role="gang" if name in gang else "spare", connected=name in connected, service=out_of_service(state, name))
             for name, node in sorted(state.nodes.items())
         ),
         ranks=ranks, incidents=tuple(_incident(incident, now) for incident in state.incidents[-_INCIDENTS_SHOWN:]),

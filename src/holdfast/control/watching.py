@@ -134,10 +134,10 @@ class Watching:
         if gang is None or spec is None or state.phase is not JobPhase.RUNNING or not gang.ready:
             return []
         if self._generation is None or self._generation.number != gang.generation:
-            self._generation = _Generation(number=gang.generation, since=now, ranks=spec.world_size)
+            self._generation = _Generation(number=gang.generation, since=now, ranks=state.world_size)
             self._told = {}
             self._flapping.gang_is_new()
-        nodes = [gang.nodes[rank // spec.ranks_per_node] for rank in range(spec.world_size)]
+        nodes = [gang.nodes[rank // spec.ranks_per_node] for rank in range(state.world_size)]
         rows = self._heard.of_ranks(gang.nodes, len(nodes), now, after=self._generation.since)
         progress = next((signal.value for signal in of_job if signal.metric == "job_progress_ratio"), nan)
         moved = self._look_at_ranks(self._generation, rows, nodes, now)

@@ -1,16 +1,13 @@
 """A decoder-only transformer of a few million parameters that learns to write a ship's log, byte by byte, on any number of ranks.
 
 It is an ordinary script for torchrun, and runs as one: `torchrun --nproc-per-node 2 -m holdfast.demo.train`. The lines that put it under Holdfast's
-protection are marked with an arrow. `--traps` names a directory in which the demo's storm asks for the two faults that only the script itself can have:
-a sample that is broken, and a start that fails.
+protection are marked with an arrow. It listens for the faults that only a script itself can have: an exception, a start that fails.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -20,6 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 import holdfast
+from holdfast.chaos.listen import Listener
 from holdfast.demo.text import ships_log
 
 VOCABULARY = 256  # Bytes.
@@ -73,27 +71,9 @@ class Windows(Dataset[Tensor]):
         return self._text[index * CONTEXT : (index + 1) * CONTEXT + 1]
 
 
-class Traps:
-    """Faults that wait in a directory, one file each. Whoever springs one removes it first, so that it happens once."""
-
-    def __init__(self, directory: Path | None, rank: int) -> None:
-        self._directory, self._rank = directory, rank
-
-    def sprung(self, fault: str) -> bool:
-        if self._directory is None:
-            return False
-        try:
-            (self._directory / f"{fault}-{self._rank}").unlink()
-        except FileNotFoundError:
-            return False
-        return True
-
-
 def main() -> None:
     options = read_options()
-    traps = Traps(options.traps, rank := int(os.environ.get("RANK", "0")))
-    if traps.sprung("exit-at-start"):
-        sys.exit(1)
+    rank, orders = int(os.environ.get("RANK", "0")), Listener()
     dist.init_process_group("gloo")
     torch.manual_seed(0)
     writer = Writer(layers=options.layers, width=options.width)
@@ -105,8 +85,7 @@ def main() -> None:
     if rank == 0 and run.step == 0:
         print(f"training {sum(one.numel() for one in model.parameters()):,} parameters on {len(windows) * CONTEXT:,} bytes", flush=True)
     for batch in run.steps(loader):  # <-
-        if traps.sprung("broken-sample"):
-            batch[0, 0] = VOCABULARY
+        orders.listen(run.step)
         loss = cross_entropy(model(batch[:, :-1]).flatten(0, 1), batch[:, 1:].flatten())
         optimizer.zero_grad()
         loss.backward()
@@ -138,7 +117,6 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--rate", type=float, default=2e-3)
     parser.add_argument("--save-every", type=int, default=10)
     parser.add_argument("--print-every", type=int, default=10)
-    parser.add_argument("--traps", type=Path, help="where the storm leaves its faults")
     return parser.parse_args()
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from holdfast.diagnose.gpu_memory import GpuShortage, Shortage, gpu_missing, gpu_shortage
 from holdfast.diagnose.odd_stack import odd_ranks
 from holdfast.domain.diagnosis import Cause, Diagnosis
 from holdfast.domain.exit import Exit, ExitKind
@@ -61,15 +62,25 @@ def is_echo(exit: Exit) -> bool:
 
 def _of_exit(first: Exit, own: Sequence[Exit]) -> Diagnosis:
     cause, permanent, confidence = _judge(first)
+    shortage = gpu_shortage(first.message, first.holders) if cause is Cause.OUT_OF_MEMORY else None
+    besides = shortage.because if shortage else gpu_missing(first.message, first.gpus, first.holders)
     echoes = [exit for exit in own if exit is not first]
-    evidence = [first.because, *(f"echo: rank {exit.rank}: {exit.because}" for exit in echoes[:4])]
+    because = "; ".join(filter(None, (first.because, besides)))
+    evidence = [first.because, *filter(None, (besides,)), *(f"echo: rank {exit.rank}: {exit.because}" for exit in echoes[:4])]
     if len(echoes) > 4:
         evidence.append(f"and {len(echoes) - 4} more ranks that followed")
     return Diagnosis(
-        cause=cause, permanent=permanent, confidence=confidence, because=first.because, ranks=(first.rank,), step=first.step,
+        cause=cause, permanent=permanent, confidence=confidence, because=because, ranks=(first.rank,), step=first.step,
         fingerprint=first.fingerprint or f"{cause}:{first.code}:{first.signal}", evidence=tuple(evidence), own_code=first.own_code,
-        alternatives=_alternatives(cause),
+        alternatives=_alternatives(cause), memory=_memory(first, cause, shortage), micro_batch=first.micro_batch, loader_workers=first.loader_workers,
     )  # fmt: skip
+
+
+def _memory(exit: Exit, cause: Cause, shortage: GpuShortage | None) -> str:
+    """What an out-of-memory came from. Another framework's words about a GPU are not known here; most of the time it is the job's own size."""
+    if shortage is not None:
+        return shortage.kind
+    return Shortage.SIZE if cause is Cause.OUT_OF_MEMORY and exit.kind is ExitKind.EXCEPTION else ""
 
 
 def _judge(exit: Exit) -> tuple[Cause, bool, float]:
@@ -79,6 +90,8 @@ def _judge(exit: Exit) -> tuple[Cause, bool, float]:
     match exit.kind:
         case ExitKind.OUT_OF_MEMORY:
             return Cause.OUT_OF_MEMORY, False, 0.95
+        case ExitKind.EXCEPTION if exit.exception.rpartition(".")[2] == "OutOfMemoryError":
+            return Cause.OUT_OF_MEMORY, False, 0.97
         case ExitKind.EXCEPTION:
             never_ran = exit.exception.rpartition(".")[2] in _NEVER_RAN and exit.step <= 0
             return (Cause.NOT_STARTABLE, True, 0.97) if never_ran else (Cause.EXCEPTION, False, 0.9)

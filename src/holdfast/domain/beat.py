@@ -27,6 +27,8 @@ GUARDED: Final = 1  # Flag: the worker has our trainer inside, so its checkpoint
 STOPPING: Final = 2  # Flag: the worker was asked to stop, and will leave at the next step boundary.
 RESTORED: Final = 4  # Flag: the worker is through its restore and has entered its loop.
 FOLLOWS: Final = 8  # Flag: how often the worker saves is for control to say, and it hears it.
+REJOINS: Final = 16  # Flag: the worker can leave a broken gang and join the next one in the same process.
+WAITS: Final = 32  # Flag: it has left one, with `step` whole (-1: none), and waits for its new place.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,4 +35,7 @@ class Diagnosis:
     evidence: tuple[str, ...] = ()
     alternatives: tuple[str, ...] = ()
     own_code: int = 1  # What the job exits with if it ends on this.
+    memory: str = ""  # Of an out-of-memory on a GPU what it came from: "size", "fragmented", "held", "too_small". Empty: it was the host's memory.
+    micro_batch: int = 0  # What the culprit was given at once, where that may be changed; else 0.
+    loader_workers: int = 0
     corrected: str = ""  # The class that a person gave to failures of this fingerprint, if one did.

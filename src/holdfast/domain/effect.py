@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from holdfast.domain.fitting import Fitting
+
 CONTROL = "control"  # The node name of effects that control performs itself.
 
 
@@ -52,7 +54,11 @@ class StartGang:
     sources: dict[str, str] = field(default_factory=dict)  # Rank to the peer that has its part in memory, where this node has not.
     save_every: int | None = None  # Steps from one save to the next, alike on all ranks; None: nothing was chosen yet.
     save_asked: bool = False  # Whatever the script says.
+    fitting: Fitting = field(default_factory=Fitting)  # What its ranks may hold in memory at once.
     env: dict[str, str] = field(default_factory=dict)
+    rejoin: bool = False  # The state comes from ranks that lived on;
+    kept: tuple[int, ...] = ()  # these of the node's did, in the processes of the generation before: they are told their place, the others are forked.
+    kept_of: int = 0  # That generation.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +111,19 @@ class StopGang:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PartGang:
+    """Have the ranks of the generation on `node` leave their loops and wait for their new place, but for the culprits, who are ended; so is whoever does not
+    wait in time. Done when no other process of it is left; who waits, and with which step, is the result."""
+
+    id: str
+    generation: int
+    node: str
+    because: str
+    culprits: tuple[int, ...] = ()
+    within_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndJob:
     """Take everything down and leave."""
 
@@ -116,5 +135,5 @@ class EndJob:
     code: int
 
 
-Effect = StartStore | FindCheckpoint | StartGang | CaptureStacks | ChooseRanks | CaptureProfile | StopGang | EndJob
-EFFECTS: tuple[type[Effect], ...] = (StartStore, FindCheckpoint, StartGang, CaptureStacks, ChooseRanks, CaptureProfile, StopGang, EndJob)
+Effect = StartStore | FindCheckpoint | StartGang | CaptureStacks | ChooseRanks | CaptureProfile | StopGang | PartGang | EndJob
+EFFECTS: tuple[type[Effect], ...] = (StartStore, FindCheckpoint, StartGang, CaptureStacks, ChooseRanks, CaptureProfile, StopGang, PartGang, EndJob)

@@ -92,6 +92,7 @@ class ProgressSeen:
     generation: int
     step: int  # The step every rank has finished.
     save_s: float  # Spent saving since the generation started, by the slowest rank.
+    rejoins: bool = False  # Every rank can leave a broken gang and join the next one in the same process.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +139,7 @@ class EffectDone:
     beside: tuple[int, ...] = ()  # and to compare with.
     profiles: tuple[RankProfile, ...] = ()  # CaptureProfile
     missing: dict[str, str] = field(default_factory=dict)  # CaptureProfile: rank to why nothing came of it.
+    waiting: dict[str, int] = field(default_factory=dict)  # PartGang: rank to the step it holds whole; -1: none.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +174,42 @@ class ProfileAsked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlanApproved:
+    """A person let the plan that waits be carried out."""
+
+    at: float
+    who: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanVetoed:
+    """A person did not: the job is stopped, or another rung is taken."""
+
+    at: float
+    who: str = ""
+    instead: str = ""  # The name of a rung that the plan has as a candidate.
+    because: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCordoned:
+    """A person, or a notice that the node will go, took it out of service."""
+
+    at: float
+    node: str
+    because: str
+    drain: bool = False  # The gang that runs is to leave it, at its next save.
+    who: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeUncordoned:
+    at: float
+    node: str
+    who: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ticked:
     """A deadline the core named has come; or control is back after it was `away`, and nobody could be heard since the last event."""
 
@@ -195,6 +233,10 @@ Event = (
     | EffectFailed
     | StopAsked
     | ProfileAsked
+    | PlanApproved
+    | PlanVetoed
+    | NodeCordoned
+    | NodeUncordoned
     | Ticked
 )
 EVENTS: tuple[type[Event], ...] = (
@@ -213,5 +255,9 @@ EVENTS: tuple[type[Event], ...] = (
     EffectFailed,
     StopAsked,
     ProfileAsked,
+    PlanApproved,
+    PlanVetoed,
+    NodeCordoned,
+    NodeUncordoned,
     Ticked,
 )

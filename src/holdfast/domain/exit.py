@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.domain.gpu_holder import GpuHolder
+
 
 class ExitKind(StrEnum):
     FINISHED = "finished"
@@ -31,6 +33,10 @@ class Exit:
     tail: str = ""  # The last lines the worker printed.
     step: int = -1  # The last step it finished; -1 when it does not beat.
     phase: str = ""
+    micro_batch: int = 0  # The samples it was given at once, where that may be changed; else 0.
+    loader_workers: int = 0  # Of its data loader.
+    gpus: int = -1  # On its node, where what it said was about them; -1: nobody looked, or the driver did not say.
+    holders: tuple[GpuHolder, ...] = ()  # And who had memory on them.
     stopped_by_us: bool = False  # It ended after this node was told to stop its generation: an echo, not a cause.
 
     @property

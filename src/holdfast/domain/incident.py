@@ -67,6 +67,7 @@ class Incident:
     step_after: int = -1  # Where training went on; the difference is the work that had to be done again.
     costs: dict[str, float] = field(default_factory=dict)  # Seconds by bucket, from first sign to outcome.
     stands: bool = False  # Nothing was stopped for it: the gang runs on.
+    outcome: str = ""  # Of its last plan: "worked", "came_back", "unsound"; empty: not known yet, or never.
     ended: tuple[str, ...] = ()  # The keys of those of its findings that are so no longer.
 
     @property

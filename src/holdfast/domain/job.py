@@ -26,10 +26,32 @@ class Outcome(StrEnum):
     BROKEN = "broken"  # Holdfast itself could not go on: no nodes left, a process that cannot be killed.
 
 
+class Mode(StrEnum):
+    """Who has the last word on a plan."""
+
+    AUTO = "auto"  # It is carried out.
+    ASK = "ask"  # A broken gang is stopped; what comes next waits for a person.
+    ADVISE = "advise"  # The same, and a gang that still runs is left as it is: nothing is done but to say what would be.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """So many plans in so much time: of one rung, of one cause, or of all."""
+
+    count: int
+    within_s: float
+    rung: str = ""
+    cause: str = ""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Limits and budgets. Every number is a decision a user may overrule."""
 
+    mode: Mode = Mode.AUTO
+    never: tuple[str, ...] = ()  # Rungs that are not to be stood on, by name.
+    budgets: tuple[Budget, ...] = ()  # Beside those below.
+    answer_wait_s: float = 86400.0  # So long a plan waits for a person; then the job is stopped, ready to be resumed.
     max_restarts: int | None = None  # A total, as torchrun counts; None leaves it to the budgets per cause.
     restarts_in_a_row: int = 10  # Of one cause, without a step of progress between them.
     same_fault_max: int = 2  # The same fingerprint at the same step this often is permanent.
@@ -37,6 +59,8 @@ class Policy:
     node_wait_s: float = 60.0  # How long to wait for nodes when no spare is left.
     abort_grace_s: float = 1.0  # Between SIGTERM and SIGKILL when a gang is already broken.
     stop_grace_s: float = 30.0  # The same when a user or the platform asks a healthy gang to stop.
+    part_wait_s: float = 2.0  # How long ranks of a broken gang may take to leave their collectives alive; then they are ended.
+    rejoin_wait_s: float = 60.0  # And to be in their loops again with those who were lost; then all start anew.
     kill_wait_s: float = 5.0  # How long a process may take to die of SIGKILL before its node is given up.
     stacks_wait_s: float = 5.0
     profile_wait_s: float = 180.0  # For a profile of a few steps to be taken and written; then it is lost.
@@ -46,6 +70,8 @@ class Policy:
     unguarded_after_s: float = 30.0  # No beat for this long after the start: the script does not beat at all.
     backoff_after: int = 3  # The first failures in a row are answered at once, the next after 1, 2, 4, … seconds.
     backoff_max_s: float = 60.0
+    resize_every_s: float = 300.0  # A gang that runs is not stopped sooner than this after the last time, to take in or leave a node.
+    verify_s: float = 120.0  # A remedy has worked when what it was for was not seen again for this long.
     calm_s: float = 30.0  # What stood beside a running gang and ended may come again for this long before its story is closed.
 
 
@@ -107,6 +133,7 @@ class JobSpec:
     python: bool = True  # False: argv is a program to execute as it is.
     cwd: str = "."
     nodes: int = 1
+    min_nodes: int = 0  # A gang of as few as this is better than none; 0: only the whole one will do.
     spares: int = 0
     ranks_per_node: int = 1
     own_network: bool = False  # Each local node in a network namespace of its own.
@@ -127,7 +154,13 @@ class JobSpec:
     policy: Policy = Policy()
     shape: tuple[tuple[str, str], ...] = ()  # What decides how much it needs, as the user said: ("batch", "32"). Jobs of one shape are compared.
     learned: Learned | None = None  # From earlier jobs. None: nothing is known, or nothing of it is to be used.
+    chaos: bool = False  # Faults may be injected into it on purpose.
 
     @property
     def world_size(self) -> int:
+        """Of the whole gang; `State.world_size` is that of the one there is."""
         return self.nodes * self.ranks_per_node
+
+    @property
+    def least_nodes(self) -> int:
+        return self.min_nodes or self.nodes

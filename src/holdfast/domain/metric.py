@@ -85,6 +85,7 @@ METRICS: dict[str, Metric] = {
             ("parameter_digest_step", "steps", "The step the checksum was taken at."),
             ("samples_per_second", "1/s", "Samples this job consumes a second."),
             ("tokens_per_second", "1/s", "Tokens this job consumes a second, where the script reports tokens."),
+            ("samples_left_out", "", "Samples of the rank that could not be read, and that the script allowed to be left out."),
             ("silent_seconds", "s", "Time since the rank's last beat."),
             ("phase_seconds", "s", "Time the rank has been in its phase."),
             ("not_finite_since_step", "steps", "The step since which the loss is not finite; absent while it is."),
@@ -162,7 +163,7 @@ METRICS: dict[str, Metric] = {
             ("disk_write_seconds", "s", "Time a small file took to be written, synced, read back and compared."),
             ("disk_read_only", "", "1 while it is mounted read-only, else 0."),
         ),
-        *_counters(Scope.DISK, ("disk_errors_total", "", "Times that writing and reading back a small file failed.")),
+        *_counters(Scope.DISK, ("disk_errors_total", "", "Times that writing and reading back a small file failed for another reason than a full disk.")),
         *_gauges(Scope.INTERFACE, ("network_up", "", "1 while the link is up, else 0.")),
         *_counters(
             Scope.INTERFACE,

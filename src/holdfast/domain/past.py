@@ -9,8 +9,8 @@ from dataclasses import dataclass
 class PastRemedy:
     """One rung that was stood on in an incident, and whether training went on from it."""
 
-    rung: str  # "respawn", "replace", "stop".
-    worked: bool
+    rung: str  # "rejoin", "respawn", "replace", "shrink".
+    worked: bool  # And what it was for was not seen again at once.
     cost_s: float  # From the moment it was chosen until training went on, or until the next fault.
 
 

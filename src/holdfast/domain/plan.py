@@ -5,13 +5,37 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from holdfast.domain.fitting import Fitting
+
 
 class Rung(IntEnum):
     """The ladder, cheapest first. The numbers are those of the design; the missing ones belong to later rooms."""
 
+    REJOIN = 1  # Survivors keep their processes and take the lost ranks in again.
     RESPAWN = 2  # All ranks of the gang again from their warm parents; nodes and agents stay.
     REPLACE = 3  # The same, with a spare in the place of a node.
+    SHRINK = 4  # The same, without the node: fewer ranks, until one is there again.
     STOP = 6  # Give up, with a report a person can act on.
+
+
+FAILED_S = 600.0  # What is left to pay when a remedy fails: between another try, minutes, and a person, for whom 39 minutes are published (OLMo).
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A rung that was weighed: what it is expected to cost, and how likely that is in vain."""
+
+    rung: Rung
+    because: str  # What it would do and what the figures rest on; of one that is not possible, why not.
+    possible: bool = True
+    cost_s: float = 0.0  # Seconds lost until training is where it was: stop, wait, rendezvous, restore, work done again.
+    risk: float = 0.0  # The chance that it does not help,
+    failed_s: float = FAILED_S  # and what is left to pay then.
+
+    @property
+    def expected_s(self) -> float:
+        """With what its failure costs."""
+        return self.cost_s + self.risk * self.failed_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,9 +43,12 @@ class Plan:
     rung: Rung
     because: str
     alternatives: tuple[str, ...] = ()  # What else was considered, and why it was not chosen.
+    candidates: tuple[Candidate, ...] = ()  # Every rung that was weighed, in the order of the ladder.
     drop: tuple[str, ...] = ()  # Nodes that leave the gang.
     take: tuple[str, ...] = ()  # Spares that come in for them.
     wait_s: float = 0.0  # Back off before starting again.
+    patience_s: float | None = None  # REPLACE without a spare, where the gang may be smaller: so long is waited for a node before it is.
     permanent: bool = False  # STOP only: trying again cannot help, as against a budget that is used up.
     distrust: str = ""  # A checkpoint not to restore from again.
+    fitting: Fitting | None = None  # What the ranks may hold in memory from now on; None: as before.
     learned: str = ""  # The version of the learned tables it was made with; empty: with none.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.domain.event import IntervalChosen, StopAsked
+from holdfast.domain.fitting import Fitting
 from holdfast.domain.goodput import Ledger
 from holdfast.domain.incident import Incident
 from holdfast.domain.job import JobPhase, JobSpec, Outcome
@@ -26,6 +27,7 @@ class Node:
     state: NodeState = NodeState.READY
     isolation: str = ""  # What holds its workers to their resources,
     unkept: str = ""  # and what of them it does not keep.
+    lost_at: float = 0.0  # Since when it is silent, while it is.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,18 +67,40 @@ class Gang:
     started_at: float = 0.0
     beats: bool = False  # Its workers have our trainer inside.
     ready: bool = False  # Every rank finished a step, or nothing can be seen inside and all are up.
+    ready_after_s: float | None = None  # The first, from the moment all were up; None: not seen.
     save_s: float = 0.0
     restore_s: float = 0.0
+    rejoins: bool = False  # Every rank can leave when it breaks, and join the next one in the same process.
+    waiting: dict[str, int] = field(default_factory=dict)  # It has broken: ranks that left it and wait, each with the step it holds whole; -1: none.
+    kept: tuple[int, ...] = ()  # Ranks that came over from the generation before, in the processes they had,
+    kept_of: int = 0  # and which that was.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """The gang was given other nodes or another number of them."""
+
+    at: float
+    generation: int  # The one that was formed.
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    by_choice: bool  # A gang that ran was stopped for it.
+    because: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One fault that was answered before, and whether training got further afterwards."""
+    """One fault that was answered before, what was done, and what came of it."""
 
     cause: str
     fingerprint: str
     step: int
-    progressed: bool
+    progressed: bool  # Training got further afterwards.
+    rung: int = 0  # What was done; 0: not known.
+    node: str = ""  # Who was to blame, where one node was.
+    nodes: int = 0  # Of the gang that failed.
+    at: float = 0.0
+    came_back: bool = False  # The same was there again before the remedy had proved itself.
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,11 +125,27 @@ class State:
     step_best: int = -1  # The furthest the job ever was: up to here, work is done again.
     saved_step: int = -1
     interval: IntervalChosen | None = None  # How often is saved, and why.
+    fitting: Fitting = field(default_factory=Fitting)  # What the job can hold in memory at once, as far as it was found out.
     distrusted: tuple[str, ...] = ()  # Checkpoints not to restore again.
     avoided: tuple[str, ...] = ()  # Nodes that are up and are taken only when there are no others.
+    approved: int = 0  # The incident whose plan a person has let be carried out; 0: none.
+    cordoned: dict[str, str] = field(default_factory=dict)  # Nodes that get no ranks of a new generation, and why. A person's word: nothing else lifts it.
+    draining: tuple[str, ...] = ()  # Those of them that the running gang is to leave.
+    smaller: str = ""  # Why a gang of fewer nodes than asked for may be formed; empty: it may not.
+    moving: str = ""  # Why a gang that runs is being stopped, with a save, for one on other nodes; empty: it is not.
+    refused: dict[str, str] = field(default_factory=dict)  # Numbers of nodes on which the script does not run, and what it said.
+    changes: list[Change] = field(default_factory=list)
+    absences: list[float] = field(default_factory=list)  # How long nodes that were lost stayed away, the newest last.
     poisoned: tuple[str, ...] = ()  # Those of them that gave a loss that is not finite as soon as they were restored.
     profiles: list[Profile] = field(default_factory=list)  # The newest ones; the last may be being taken.
     stop: StopAsked | None = None
     outcome: Outcome | None = None
     code: int = 0
     because: str = ""  # Why the job is where it is, in one sentence.
+
+    @property
+    def world_size(self) -> int:
+        """Of the gang there is; of the one that was asked for, where there is none."""
+        if self.spec is None:
+            return 0
+        return len(self.gang.nodes) * self.spec.ranks_per_node if self.gang is not None else self.spec.world_size

@@ -1,7 +1,7 @@
 """Several nodes on one machine: each an agent with a process tree, a disk and a piece of memory of its own.
 
 `LocalCluster` writes down what control and agents must know, starts them, and starts again those that die. A node whose directory is gone is a node that
-is gone: its agent is not started again. At the end nothing is left but the job's own directory: journal, logs, checkpoints.
+is gone: its agent is not started again before the directory is there again. At the end nothing is left but the job's own directory: journal, logs, checkpoints.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from holdfast.launch.namespaces import INTERFACE, Network, address
 LOOPBACK = "127.0.0.1"
 _RESTARTS_IN_A_ROW = 5  # Of control or one agent, each within a few seconds of its start: then it is not chance.
 _SOON_S = 3.0
+_STANDS_EVERY_S = 0.2  # How often is looked whether a node that is gone is there again.
 _FREE_BYTES_MIN = 1 << 20  # Below this neither a journal nor a log can be relied on.
 
 
@@ -127,7 +128,9 @@ class LocalCluster:
                     pass_fds=self._network.held_by(name) if self._network and name != "control" else [],
                 )  # fmt: skip
             code = await _exit_code(process)
-            if code == 0 or self._leaving or not self._stands(name):
+            while code and not self._leaving and not self._stands(name):
+                await asyncio.sleep(_STANDS_EVERY_S)
+            if code == 0 or self._leaving:
                 return
             quick_deaths = quick_deaths + 1 if time.monotonic() - started < _SOON_S and code != -signal.SIGKILL else 0
             if quick_deaths >= _RESTARTS_IN_A_ROW:

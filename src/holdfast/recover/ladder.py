@@ -9,14 +9,19 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from zlib import crc32
 
 from holdfast.domain.diagnosis import Cause, Diagnosis
 from holdfast.domain.job import Policy
 from holdfast.domain.learned import Learned
-from holdfast.domain.plan import Plan, Rung
+from holdfast.domain.plan import Candidate, Plan, Rung
 from holdfast.domain.state import Attempt
-from holdfast.recover.worth import other_node
+from holdfast.recover.candidates import Fleet, came_back, elsewhere, weigh
+from holdfast.recover.memory import Adjustment
+from holdfast.recover.shrink import worth_shrinking_from_s
+
+__all__ = ["Fleet", "decide"]
 
 # What the program does to itself: it will do it again at the same place.
 _OWN_DOING = (Cause.EXCEPTION, Cause.EXIT_CODE, Cause.CRASH, Cause.OUT_OF_MEMORY)
@@ -26,79 +31,117 @@ _DISTRUSTED_FOR = {
     Cause.CHECKPOINT_CORRUPT: "does not verify",
     Cause.POISONED_CHECKPOINT: "gave a loss that is not finite at once, and is not restored again",
 }
+_JITTER = 0.25
 _ALIKE_TIMES = 10  # Where progress is only guessed at, this many budgets of the same fault over and over are enough.
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
-    """What there is to recover with. The spares stand in the order in which they are taken."""
+def decide(
+    diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, policy: Policy, learned: Learned | None = None, *, at: float = 0.0, job: str = "",
+    adjustment: Adjustment | None = None,
+) -> Plan:  # fmt: skip
+    """Choose the rung for `diagnosis`, given what was tried before, what is left, and what earlier jobs have taught.
 
-    gang: tuple[str, ...]
-    spares: tuple[str, ...]
-    lost: tuple[str, ...]
-    checkpoint: str = ""  # The one the gang that failed was restored from.
-    blamed: str = ""  # The one node on which the culprits ran, where there is one.
-    avoided: tuple[str, ...] = ()  # Taken only when there are no others.
-
-
-def decide(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, policy: Policy, learned: Learned | None = None) -> Plan:
-    """Choose the rung for `diagnosis`, given what was tried before, what is left, and what earlier jobs have taught."""
-    plan = _decide(diagnosis, history, fleet, policy, learned)
-    return plan if learned is None else replace(plan, learned=learned.version)
+    With an `adjustment` the next try is not like the last one, and so does not count as the same again.
+    """
+    wait_s = 0.0 if adjustment is not None else _back_off_s(diagnosis, history, policy, job)
+    again = _in_a_row(history) > 0
+    candidates = weigh(diagnosis, history, fleet, policy, learned, wait_s=wait_s, at=at, again=again)
+    plan = _ended(diagnosis, history, fleet, policy, learned, adjustment, again=again)
+    plan = plan or _adjusted(_chosen(candidates, diagnosis, history, fleet, learned, wait_s, again=again), adjustment)
+    return replace(plan, candidates=candidates, learned=learned.version if learned is not None else "")
 
 
-def _decide(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, policy: Policy, learned: Learned | None) -> Plan:
+def _adjusted(plan: Plan, adjustment: Adjustment | None) -> Plan:
+    """With what is to be otherwise the next time. Whoever stays in his process does not hear of it, so all start again."""
+    if adjustment is None or plan.rung is Rung.STOP:
+        return plan
+    if plan.rung in (Rung.REJOIN, Rung.RESPAWN):
+        return replace(plan, rung=Rung.RESPAWN, because=adjustment.because, fitting=adjustment.fitting)
+    return replace(plan, because=f"{plan.because}; {adjustment.because}", fitting=adjustment.fitting)
+
+
+def _ended(
+    diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, policy: Policy, learned: Learned | None, adjustment: Adjustment | None, *, again: bool
+) -> Plan | None:
+    """Nothing of what could be done would help, or may be done any more."""
+    if fleet.too_small:
+        return None  # The script is sound; the size is not for it.
     if diagnosis.permanent:
         return Plan(rung=Rung.STOP, permanent=True, because=f"{diagnosis.cause} is permanent: {diagnosis.because}")
-    elsewhere = _elsewhere(diagnosis, history, fleet, learned)
-    same = "" if elsewhere else _same_again(diagnosis, history, policy)
+    if adjustment is not None and adjustment.fitting is None:
+        return Plan(rung=Rung.STOP, permanent=True, because=f"{adjustment.because}; {diagnosis.because}")
+    # What earlier jobs have seen another node cure is tried there; what only came back here, in the same place, is the program's own doing.
+    cured = adjustment is not None or bool(elsewhere(diagnosis, (), fleet, learned, again=again))
+    same = "" if cured else _same_again(diagnosis, history, policy)
     spent = same or _spent(diagnosis, history, policy)
-    if spent:
-        return Plan(rung=Rung.STOP, permanent=bool(same), because=spent, alternatives=("respawn: it was tried and did not help",))
-    wait_s = _back_off_s(diagnosis, history, policy)
+    return Plan(rung=Rung.STOP, permanent=bool(same), because=spent) if spent else None
+
+
+def _chosen(
+    candidates: Sequence[Candidate], diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, learned: Learned | None, wait_s: float, *, again: bool
+) -> Plan:
+    """The least expected cost among what is possible; what has just failed against the same comes after what has not."""
+    possible = [one for one in candidates if one.possible and one.rung is not Rung.STOP]
+    failed = came_back(diagnosis, history, fleet.blamed)
+    best = min([one for one in possible if one.rung not in failed] or possible, key=lambda one: (one.expected_s, one.rung), default=None)
     distrust = fleet.checkpoint if diagnosis.cause in _DISTRUSTED_FOR else ""
-    drop = tuple(sorted(node for node in fleet.gang if node in fleet.lost))  # A node that was lost and is back keeps its place.
-    if drop:
-        return _replace(drop, fleet, wait_s, distrust)
-    if elsewhere:
-        said = f"{fleet.spares[0]} takes the place of {fleet.blamed}, which is up: {elsewhere}"
-        spare, alternatives = fleet.spares[:1], (f"respawn on {fleet.blamed}: it is expected to cost more",)
-        return Plan(rung=Rung.REPLACE, because=said, drop=(fleet.blamed,), take=spare, wait_s=wait_s, distrust=distrust, alternatives=alternatives)
-    after = f" after {wait_s:.0f} s, since {_in_a_row(history)} faults came without progress" if wait_s else ""
-    said = f"{diagnosis.cause} may pass: all ranks start again from their warm parents{after}"
+    match best.rung if best is not None else Rung.STOP:
+        case Rung.REPLACE if fleet.drop or fleet.too_small:
+            return _replace(candidates, fleet, wait_s, distrust)
+        case Rung.REPLACE:
+            why = elsewhere(diagnosis, history, fleet, learned, again=again)
+            said = f"{fleet.spares[0]} takes the place of {fleet.blamed}, which is up: {why}"
+            return Plan(rung=Rung.REPLACE, because=said, drop=(fleet.blamed,), take=fleet.spares[:1], wait_s=wait_s, distrust=distrust)
+        case Rung.SHRINK:
+            assert best is not None
+            return Plan(rung=Rung.SHRINK, because=f"{_names(fleet.drop)} is gone: {best.because}", drop=fleet.drop, wait_s=wait_s, distrust=distrust)
+        case Rung.RESPAWN | Rung.REJOIN as rung:
+            return Plan(rung=rung, because=_again(rung, diagnosis, history, wait_s, distrust), wait_s=wait_s, distrust=distrust)
+        case _:
+            why_not = "; ".join(f"{one.rung.name.lower()}: {one.because}" for one in candidates if one.rung is not Rung.STOP)
+            return Plan(rung=Rung.STOP, because=f"no remedy against {diagnosis.cause} is left: {why_not}")
+
+
+def _again(rung: Rung, diagnosis: Diagnosis, history: Sequence[Attempt], wait_s: float, distrust: str) -> str:
     if distrust:
-        said = f"checkpoint {distrust} {_DISTRUSTED_FOR[diagnosis.cause]}: all ranks start again from the one before it"
-    return Plan(rung=Rung.RESPAWN, because=said, wait_s=wait_s, distrust=distrust, alternatives=("replace: the node itself shows no fault",))
+        return f"checkpoint {distrust} {_DISTRUSTED_FOR[diagnosis.cause]}: all ranks start again from the one before it"
+    if rung is Rung.REJOIN:
+        return f"{diagnosis.cause} may pass: the survivors go on and take the lost ranks in again"
+    after = f" after {wait_s:.0f} s, since {_in_a_row(history)} faults came without progress" if wait_s else ""
+    return f"{diagnosis.cause} may pass: all ranks start again from their warm parents{after}"
 
 
-def _elsewhere(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, learned: Learned | None) -> str:
-    """Why the node that is to blame is left for a spare though it is up, or nothing."""
-    if fleet.blamed not in fleet.gang or fleet.blamed in (*fleet.lost, *fleet.avoided) or diagnosis.cause in _DISTRUSTED_FOR:
-        return ""
-    if not fleet.spares or fleet.spares[0] in fleet.avoided:
-        return ""
-    return other_node(diagnosis, learned, again=_in_a_row(history) > 0)
-
-
-def _replace(drop: tuple[str, ...], fleet: Fleet, wait_s: float, distrust: str) -> Plan:
-    take = fleet.spares[: len(drop)]
-    names = ", ".join(drop)
-    if len(take) == len(drop):
-        said = f"{', '.join(take)} takes the place of {names}"
+def _replace(candidates: Sequence[Candidate], fleet: Fleet, wait_s: float, distrust: str) -> Plan:
+    drop = fleet.drop
+    take, patience_s = fleet.spares[: len(drop)], None
+    if fleet.too_small:
+        said = f"the script does not run on {len(fleet.gang)} nodes, and is not tried there again: waiting for {fleet.whole}; it said: {fleet.too_small}"
+    elif len(take) == len(drop):
+        said = f"{', '.join(take)} takes the place of {_names(drop)}"
     else:
-        said = f"{names} is gone and {len(take)} of {len(drop)} spares are there: waiting for nodes"
+        said = f"{_names(drop)} is gone and {len(take)} of {len(drop)} spares are there: waiting for nodes"
+        if any(one.rung is Rung.SHRINK and one.possible for one in candidates):
+            patience_s = worth_shrinking_from_s(fleet.smaller)
+            said += f" {patience_s:.1f} s, beyond which going on smaller costs less"
     if distrust:
         said += f"; checkpoint {distrust} is not restored again"
-    alternatives = ("respawn: not possible without the node",)
-    return Plan(rung=Rung.REPLACE, because=said, drop=drop, take=take, wait_s=wait_s, distrust=distrust, alternatives=alternatives)
+    return Plan(rung=Rung.REPLACE, because=said, drop=drop, take=take, wait_s=wait_s, distrust=distrust, patience_s=patience_s)
 
 
-def _back_off_s(diagnosis: Diagnosis, history: Sequence[Attempt], policy: Policy) -> float:
-    """What fails by itself is tried again ever later. What comes from outside does not come less often for our waiting, and a checkpoint gets no better."""
+def _names(nodes: tuple[str, ...]) -> str:
+    return ", ".join(nodes)
+
+
+def _back_off_s(diagnosis: Diagnosis, history: Sequence[Attempt], policy: Policy, job: str) -> float:
+    """What fails by itself is tried again ever later. What comes from outside does not come less often for our waiting, and a checkpoint gets no better.
+
+    Many jobs that fail by one cause, such as a store that is down, do not come back as one: each waits up to a quarter less, by its name.
+    """
     in_a_row = _in_a_row(history)
     if diagnosis.cause in (*_FROM_OUTSIDE, Cause.POISONED_CHECKPOINT) or in_a_row < policy.backoff_after:
         return 0.0
-    return min(policy.backoff_max_s, 2.0 ** (in_a_row - policy.backoff_after))
+    early = crc32(f"{job}/{in_a_row}".encode()) / 2**32 * _JITTER if job else 0.0
+    return min(policy.backoff_max_s, 2.0 ** (in_a_row - policy.backoff_after)) * (1.0 - early)
 
 
 def _in_a_row(history: Sequence[Attempt]) -> int:
@@ -113,7 +156,7 @@ def _in_a_row(history: Sequence[Attempt]) -> int:
 
 def _same_again(diagnosis: Diagnosis, history: Sequence[Attempt], policy: Policy) -> str:
     """Why this fault is the one we had before, or nothing."""
-    if diagnosis.cause not in (*_OWN_DOING, Cause.POISONED_CHECKPOINT):
+    if diagnosis.cause not in (*_OWN_DOING, Cause.POISONED_CHECKPOINT) or diagnosis.memory == "held":  # Memory that another holds is not its own doing.
         return ""
     # A script that does not beat says no step. Whether it is the same place can then be told only as long as it gets nowhere.
     before = history if diagnosis.step >= 0 else history[len(history) - _in_a_row(history) :]

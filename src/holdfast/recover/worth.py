@@ -11,15 +11,18 @@ Is wrong    when what is blamed is not what broke. A node is left for one fault 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from holdfast.domain.diagnosis import Diagnosis
 from holdfast.domain.learned import Learned, Remedy
+from holdfast.domain.plan import FAILED_S, Rung
+from holdfast.domain.state import Attempt
 
 PRIOR: Final = 2.0  # Tries that what is believed beforehand weighs,
-BELIEVED: Final = {"respawn": (0.8, 60.0), "replace": (0.7, 120.0)}  # and that: the chance, and the seconds of a try.
-FAILED_S: Final = 600.0  # What is left to pay when a remedy fails: between another try, minutes, and a person, for whom 39 minutes are published (OLMo).
+# and that: the chance, and the seconds of a try.
+BELIEVED: Final = {"rejoin": (0.7, 2.0), "respawn": (0.8, 60.0), "replace": (0.7, 120.0)}
 LEAST: Final = 1.5  # Tries of a respawn, decayed, before its record changes anything.
 
 
@@ -51,6 +54,15 @@ def other_node(diagnosis: Diagnosis, learned: Learned | None, *, again: bool) ->
         f"against {diagnosis.cause} {respawn} and {replace}: "
         f"another node is expected to cost {replace.expected_s:.0f} s and the same one {respawn.expected_s:.0f} s, their failure counted in"
     )
+
+
+def chance(rung: Rung, diagnosis: Diagnosis, history: Sequence[Attempt], learned: Learned | None, *, again: bool) -> Worth:
+    """What is believed of a rung: beforehand, by the tables, and by what this job has tried itself against the cause."""
+    known = worth(rung.name.lower(), diagnosis, learned or Learned(), again=again)
+    own = [one for one in history if one.rung == rung and one.cause == diagnosis.cause and (one.progressed or one.came_back)]
+    worked = sum(not one.came_back for one in own)
+    better = ((PRIOR + known.tries) * known.chance + worked) / (PRIOR + known.tries + len(own))
+    return Worth(rung=known.rung, tries=known.tries + len(own), worked=known.worked + worked, chance=better, cost_s=known.cost_s)
 
 
 def worth(rung: str, diagnosis: Diagnosis, learned: Learned, *, again: bool) -> Worth:

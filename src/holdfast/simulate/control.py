@@ -198,7 +198,7 @@ class VirtualControl:
     def _choose_ranks(self, effect: ChooseRanks, life: int) -> None:
         if self.is_up and self.life == life:
             slow = effect.ranks or (0,)
-            beside = tuple(rank for rank in range(self.world.spec.world_size) if rank not in slow)[:1]
+            beside = tuple(rank for rank in range(self.core.state.world_size) if rank not in slow)[:1]
             done = EffectDone(at=self.now(), effect=effect.id, generation=effect.generation, node=CONTROL, slow=slow, beside=beside)
             self.accept(done)
 
@@ -306,7 +306,7 @@ class VirtualControl:
             events.append(_chosen(now, generation, step))
         if stepped and (not ready or (catches_up and not caught_up) or now - self._told_at >= 10.0):
             self._told_at = now
-            events.append(ProgressSeen(at=now, generation=generation, step=step, save_s=attempt.save_s))
+            events.append(ProgressSeen(at=now, generation=generation, step=step, save_s=attempt.save_s, rejoins=world.training.rejoins))
             ready, caught_up = True, catches_up
         if attempt.saved_step > self._saved_step:
             self._saved_step = attempt.saved_step

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.domain.effect import CONTROL
-from holdfast.domain.event import FindingEnded, FindingMade, ProfileAsked, StopAsked
+from holdfast.domain.event import FindingEnded, FindingMade, NodeCordoned, NodeUncordoned, ProfileAsked, StopAsked
 from holdfast.domain.exit import Exit, ExitKind
 from holdfast.domain.finding import Finding
 from holdfast.simulate.control import Crashed
@@ -148,7 +148,7 @@ class Faults:
 
     def agent_lies(self) -> None:
         node, core = self._any_node(), self.world.control.core
-        generation, rank = core.state.generation, self.dice.randrange(self.world.spec.world_size)
+        generation, rank = core.state.generation, self.dice.randrange(core.state.world_size)
         asked = [(id, one.generation) for id, one in sorted(core.state.pending.items()) if one.node not in (node.name, CONTROL)]
         lies: list[tuple[str, Callable[[], bool]]] = [
             ("agent.lies.answers_again", lambda: node.answer_again(rank)),
@@ -244,7 +244,8 @@ class Faults:
 
     def rank_slow(self) -> None:
         """Control's own look finds it, and later that it is over."""
-        control, rank = self.world.control, self.dice.randrange(self.world.spec.world_size)
+        control = self.world.control
+        rank = self.dice.randrange(control.core.state.world_size)
         if control.is_up and not control.ended:
             self._did("worker.slow", f"rank {rank} is slow")
             finding = Finding(kind="slow_rank", ranks=(rank,), since=control.now(), because=f"rank {rank} is slow")
@@ -256,6 +257,20 @@ class Faults:
         if control.is_up and not control.ended:
             ended = FindingEnded(at=control.now(), generation=control.core.state.generation, key=finding.key, because="no longer so")
             control.accept(ended)
+
+    def cordoned(self, name: str, *, drain: bool) -> None:
+        """A person takes a node out of service, and gives it back before the storm is over."""
+        control = self.world.control
+        if control.is_up and not control.ended:
+            self._did("node.drained" if drain else "node.cordoned", f"{name} is {'drained' if drain else 'cordoned'}")
+            control.accept(NodeCordoned(at=control.now(), node=name, because="it is to be repaired", drain=drain))
+
+    def uncordoned(self, name: str) -> None:
+        control = self.world.control
+        if not control.is_up:
+            self.world.clock.after(1.0, lambda: self.uncordoned(name))
+        elif not control.ended:
+            control.accept(NodeUncordoned(at=control.now(), node=name))
 
     def profile_asked(self) -> None:
         control = self.world.control

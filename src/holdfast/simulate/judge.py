@@ -1,7 +1,8 @@
 """The judge: what the core, its control and its agents are held to, beside what `core.check()` asks after each step. A promise not kept is `Broken`.
 
 While it happens    processes are started once for an effect, on a node where nothing older lives and that saw nothing newer; nothing older lives on any node
-                    that counts as ready; all ranks of a generation are started, by distinct nodes, and restore the same, which is whole and trusted. What
+                    that counts as ready; all ranks of a generation are started, by distinct nodes, and restore the same, which is whole and trusted. A gang
+                    is never smaller than it may be, and on no node that a person has taken out of service. What
                     reaches an agent, and what is acknowledged, is written down; an effect has an id of its own; a message counts once in a life of
                     control. An exit that is believed happened, to that rank of that generation. A restart is counted, and there are no more than the
                     budget allows; after a stop was asked for nothing is started. What is asked of a node that is there reaches it; the time that control
@@ -10,7 +11,8 @@ At the end          the journal, read again, gives the state that was live; "fin
                     model has learned from every batch once, in order. Nothing runs but what cannot be killed. No good checkpoint was called poisoned; no gang
                     whose first steps after a restore control saw to be NaN ran to its end; going back ended within its budget, or where nothing good was
                     left. Nobody gives up for want of nodes that are there. By themselves profiles were taken once for an incident and not more often than
-                    the policy says. What an agent told is acknowledged.
+                    the policy says. What an agent told is acknowledged. No gang was stopped for more nodes sooner after the last change than the policy
+                    says, and none finished on fewer nodes than were there for long.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ import msgspec
 
 from holdfast.domain.diagnosis import Cause
 from holdfast.domain.effect import Effect, StartGang, StartStore
-from holdfast.domain.event import Event, FindingMade, JobResumed, JobSubmitted, StopAsked, Ticked
+from holdfast.domain.event import Event, FindingMade, JobResumed, JobSubmitted, NodeCordoned, StopAsked, Ticked
 from holdfast.domain.finding import Finding
 from holdfast.domain.job import Outcome
 from holdfast.domain.state import NodeState, State
@@ -64,6 +66,8 @@ class Judge:
     _awaited: frozenset[str] = frozenset()
     _exited: frozenset[int] = frozenset()
     _generation: int = 0
+    _late_generation: int = -1
+    _late_cordons: set[str] = field(default_factory=set)
 
     # What must hold whenever somebody acts.
 
@@ -79,6 +83,9 @@ class Judge:
                 self._generations_before, self._stop_asked = self._generation, False
             case StopAsked():
                 self._stop_asked = True
+            case NodeCordoned(node=node):
+                kept = self._late_cordons if self._late_generation == state.generation else set()
+                self._late_generation, self._late_cordons = state.generation, kept | {node}
             case FindingMade(finding=finding) if effects and finding.kind in ("silent_rank", "stopped_rank"):
                 self._judge_hang(state, finding)
         if not self._awaited <= state.pending.keys():
@@ -99,7 +106,7 @@ class Judge:
     def _judge_hang(self, state: State, finding: Finding) -> None:
         """Whoever is examined and stopped because a rank hangs, has one that does, or is broken anyway."""
         attempt = self.world.training.attempts.get(state.generation)
-        if attempt is not None and not attempt.broken and len(attempt.ranks) == self.world.spec.world_size:
+        if attempt is not None and not attempt.broken and len(attempt.ranks) == attempt.world_size:
             raise Broken(f"generation {state.generation} is examined because rank {finding.ranks} hangs, and it does not")
 
     def _judge_exits(self, state: State) -> None:
@@ -113,21 +120,51 @@ class Judge:
 
     def _judge_budget(self, state: State) -> None:
         limit, formed = self.world.spec.policy.max_restarts, state.generation - self._generations_before
-        if formed != len(state.attempts) + 1:
-            raise Broken(f"this is generation {formed} of the run, and {len(state.attempts)} restarts are counted")
+        moved = sum(change.by_choice and change.generation > self._generations_before for change in state.changes)
+        if formed != len(state.attempts) + moved + 1:
+            raise Broken(f"this is generation {formed} of the run, and {len(state.attempts)} restarts and {moved} moves are counted")
         if limit is not None and len(state.attempts) > limit:
             raise Broken(f"{limit} restarts are allowed, and this is number {len(state.attempts)}")
 
     def _judge_starts(self, state: State, starts: Sequence[StartGang]) -> None:
-        spec = self.world.spec
+        spec, nodes = self.world.spec, {effect.node for effect in starts}
         ranks = sorted(rank for effect in starts for rank in effect.ranks)
-        if ranks != list(range(spec.world_size)) or len({effect.node for effect in starts}) != spec.nodes:
-            raise Broken(f"ranks {ranks} are started on {[effect.node for effect in starts]}; expected all {spec.world_size} on {spec.nodes} nodes")
-        if any(effect.restore != self._found for effect in starts):
+        if not spec.least_nodes <= len(nodes) <= spec.nodes or len(nodes) < len(starts):
+            raise Broken(f"a gang is started on {sorted(nodes)}; expected {spec.least_nodes} to {spec.nodes} nodes")
+        if ranks != list(range(len(nodes) * spec.ranks_per_node)) or {effect.world_size for effect in starts} != {len(ranks)}:
+            raise Broken(f"ranks {ranks} are started on {[effect.node for effect in starts]}; expected {len(nodes) * spec.ranks_per_node}, each once")
+        if nodes & state.cordoned.keys() - self._cordoned_since_formed(state):
+            raise Broken(f"a gang is started on {sorted(nodes & state.cordoned.keys())}, which a person has taken out of service")
+        if any(effect.restore != self._found for effect in starts if not effect.rejoin):
             raise Broken(f"{sorted({effect.restore for effect in starts})} is restored, and the newest that was found is {self._found!r}")
         distrusted = {effect.restore for effect in starts} & set(state.distrusted)
         if distrusted:
             raise Broken(f"{distrusted} is restored, and is not trusted")
+
+    def _cordoned_since_formed(self, state: State) -> set[str]:
+        """Nodes that were cordoned while the gang was being formed on them: it is not given up for that."""
+        return self._late_cordons if state.generation == self._late_generation else set()
+
+    def _judge_thrash(self, state: State) -> None:
+        """By its own choice nobody stops a gang for more nodes so soon after the last change."""
+        every_s = self.world.spec.policy.resize_every_s
+        for before, after in itertools.pairwise(state.changes):
+            if after.by_choice and len(after.after) > len(after.before) and after.at - before.at < every_s:
+                raise Broken(f"a gang was stopped for more nodes {after.at - before.at:.0f} s after the last change, and {every_s:.0f} s is the least")
+
+    def _judge_grown(self, state: State) -> None:
+        """Who finished on fewer nodes than there were for long had no save at which to take them in."""
+        spec, training, gang = self.world.spec, self.world.training, state.gang
+        if state.outcome is not Outcome.FINISHED or gang is None or not training.guarded or len(gang.nodes) == spec.nodes or spec.policy.mode != "auto":
+            return
+        rounds_s = 3 * training.save_every * training.step_s * spec.nodes / len(gang.nodes) + 60.0
+        since = self.world.clock.now - spec.policy.resize_every_s - rounds_s
+        could = [name for name, link in self.world.control.links.items() if link.opened_at < since and name not in (*gang.nodes, *state.cordoned)]
+        changed = max((change.at for change in state.changes), default=0.0)
+        quiet = gang.started_at < state.at - spec.policy.resize_every_s - rounds_s and changed < state.at - spec.policy.resize_every_s - rounds_s
+        could = [name for name in could if state.nodes[name].state is NodeState.READY]
+        if could and quiet and self.world.faults.until < since:
+            raise Broken(f"the job finished on {len(gang.nodes)} of {spec.nodes} nodes, and {could} was there for long")
 
     def found(self, checkpoint: str) -> None:
         """The newest that is whole and trusted."""
@@ -152,10 +189,14 @@ class Judge:
         world.note("start", node.name, effect.generation, effect.ranks)
         if node.disk.starts[effect.id] > 1:
             raise Broken(f"{effect.id} started processes on {node.name} twice")
-        older = [worker.generation for worker in node.workers.values() if worker.generation != effect.generation]
+        kept = [worker for worker in node.workers.values() if worker.rank in effect.kept]
+        if any(worker.waits is None for worker in kept):
+            raise Broken(f"ranks {effect.kept} of {node.name} go over to generation {effect.generation}, and do not wait for it")
+        others = [worker for worker in node.workers.values() if worker not in kept]
+        older = [worker.generation for worker in others if worker.generation != effect.generation]
         if older:
             raise Broken(f"generation {effect.generation} starts on {node.name} while ranks of {sorted(set(older))} live there")
-        if any(worker.rank in effect.ranks for worker in node.workers.values()):
+        if any(worker.rank in effect.ranks for worker in others):
             raise Broken(f"ranks {effect.ranks} of generation {effect.generation} start on {node.name}, where some of them run already")
         if self._save_every.setdefault(effect.generation, effect.save_every) != effect.save_every:
             raise Broken(f"generation {effect.generation} saves every {effect.save_every} steps on {node.name} and not so elsewhere")
@@ -163,7 +204,8 @@ class Judge:
             raise Broken(f"generation {effect.generation} starts on {node.name} after generation {node.disk.newest} was started there")
         node.disk.newest = effect.generation
         for name, known in world.control.core.state.nodes.items():
-            forgotten = {worker.generation for worker in world.nodes[name].workers.values() if worker.generation < effect.generation}
+            others = [worker for worker in world.nodes[name].workers.values() if not (effect.rejoin and worker.waits is not None)]
+            forgotten = {worker.generation for worker in others if worker.generation < effect.generation}
             if forgotten and known.state is NodeState.READY:
                 raise Broken(f"generation {effect.generation} starts while ranks of {sorted(forgotten)} live on {name}, which counts as ready")
 
@@ -199,7 +241,7 @@ class Judge:
             Outcome.STOPPED: world.hits["job.stop_asked"] + world.hits["job.stop_asked_now"] > 0,
             Outcome.PERMANENT: training.failing_step > 0 or self.nothing_good_left(),
             Outcome.FAILED: len(state.attempts) > (9 if world.spec.policy.max_restarts is None else world.spec.policy.max_restarts),
-            Outcome.BROKEN: self._nodes_there() < world.spec.nodes,
+            Outcome.BROKEN: self._nodes_there() < world.spec.least_nodes,
         }
         if state.outcome is None or not allowed[state.outcome]:
             raise Broken(f"the job is {state.outcome} ({state.because}), which its faults do not explain: {world.faults.done}")
@@ -207,6 +249,8 @@ class Judge:
             raise Broken(f"step {state.step_best} counts as done, and no gang came further than {training.best}")
         self.learned(state)
         self.going_back()
+        self._judge_thrash(state)
+        self._judge_grown(state)
         self._judge_profiles(state)
         self._judge_acknowledged()
         for node in world.nodes.values():
@@ -254,7 +298,7 @@ class Judge:
         world = self.world
         since = world.clock.now - THERE_S
         there = [node for name, node in world.nodes.items() if (link := world.control.links.get(name)) is not None and link.opened_at < since]
-        return sum(not node.distrusted for node in there)
+        return sum(not node.distrusted and node.name not in world.control.core.state.cordoned for node in there)
 
     def _judge_profiles(self, state: State) -> None:
         taken = [one for one in state.profiles if one.incident]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.domain.effect import CaptureProfile, CaptureStacks, Effect, StartGang, StartStore, StopGang
+from holdfast.domain.effect import CaptureProfile, CaptureStacks, Effect, PartGang, StartGang, StartStore, StopGang
 from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, WorkerExited
 from holdfast.domain.exit import Exit, ExitKind
 from holdfast.domain.finding import Finding
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from holdfast.simulate.world import World
 
 ORPHAN_GRACE_S = 30.0
+PLACE_S = 120.0  # So long a rank that has parted waits for its place.
 
 
 @dataclass(slots=True)
@@ -108,10 +109,14 @@ class VirtualNode:
         self.stores.clear()
 
     def _kill(self, generation: int) -> None:
-        for worker in [one for one in self.workers.values() if one.generation == generation and one.rank not in self.unkillable]:
+        for worker in [one for one in self.workers.values() if one.generation == generation]:
+            self._end(worker)
+        self.stores.pop(generation, None)
+
+    def _end(self, worker: Worker) -> None:
+        if worker.rank not in self.unkillable:
             because = f"rank {worker.rank} was stopped"
             self.leave(worker, Exit(rank=worker.rank, pid=1, kind=ExitKind.SIGNAL, signal=9, because=because, stopped_by_us=True, at_ns=self.now_ns()))
-        self.stores.pop(generation, None)
 
     # The agent's life.
 
@@ -241,6 +246,8 @@ class VirtualNode:
                 world.clock.after(world.dice.choice((0.5, 5.0, 30.0)) + late_s, lambda: answer(self._profiled(effect)))
             case StopGang():
                 self._stop_gang(effect, answer)
+            case PartGang():
+                self._part_gang(effect, answer)
             case _:
                 raise AssertionError(f"{effect} is not for an agent")
 
@@ -288,12 +295,16 @@ class VirtualNode:
             if effect.generation in disk.stopped:
                 answer({"because": "the generation was stopped before it started"})
                 return
+            if any(rank not in self.workers or self.workers[rank].generation != effect.kept_of for rank in effect.kept):
+                answer({"because": f"ranks {effect.kept} waited for their place, and not all of them are there"})
+                return
             disk.starts[effect.id] = disk.starts.get(effect.id, 0) + 1
             disk.last_start = (effect.generation, effect.ranks)
             world.judge.started(self, effect)
             for rank in effect.ranks:
+                # One that is kept is the same process, and another part of the story.
                 self.workers[rank] = Worker(rank=rank, generation=effect.generation, effect=effect.id, node=self)
-                world.training.joined(self.workers[rank], effect.restore, effect.store_port)
+                world.training.joined(self.workers[rank], effect.restore, effect.store_port, effect.world_size, effect.kept_of if effect.rejoin else 0)
             answer({})
 
         disk.under_way[effect.generation] = effect.ranks
@@ -327,8 +338,37 @@ class VirtualNode:
 
         world.clock.after(takes_s, stop)
 
+    def _part_gang(self, effect: PartGang, answer: Callable[[dict[str, Any]], None]) -> None:
+        """Who can leaves and waits; the others are killed. Done again by an agent that died in the middle, it comes to the same."""
+        world, disk = self.world, self.disk
+        disk.stopped.add(effect.generation)
+
+        def part() -> None:
+            if not self.is_up or self.disk is not disk:
+                return
+            attempt = world.training.attempts[effect.generation]
+            attempt.broken = True
+            for worker in [one for one in self.workers.values() if one.generation == effect.generation and one.waits is None]:
+                deaf = worker.hung or worker.rank in effect.culprits or world.faults.strikes("worker.does_not_part", 0.03)
+                if deaf or worker.rank in self.unkillable:
+                    self._end(worker)
+                else:
+                    worker.waits = -1 if world.faults.strikes("worker.parts_torn", 0.05) else attempt.step
+                    world.clock.after(PLACE_S, lambda worker=worker: self._forgotten(worker))  # type: ignore[misc]
+            left = tuple(worker.rank for worker in self.workers.values() if worker.generation == effect.generation and worker.waits is None)
+            waiting = {str(rank): worker.waits for rank, worker in self.workers.items() if worker.generation == effect.generation}
+            self.stores.pop(effect.generation, None)
+            answer({"because": f"ranks {left} survived SIGKILL", "unkillable": left} if left else {"waiting": waiting})
+
+        world.clock.after(world.dice.uniform(0.01, effect.within_s), part)
+
+    def _forgotten(self, worker: Worker) -> None:
+        if worker.waits is not None:
+            self.leave(worker, Exit(rank=worker.rank, pid=1, kind=ExitKind.CODE, code=78, because="nobody gave it a place", at_ns=self.now_ns()))
+
     def _leave_gracefully(self, generation: int) -> None:
         training = self.world.training
+        training.save_at_stop(generation)
         code = 143 if training.guarded else 0
         kind = ExitKind.CODE if code else ExitKind.FINISHED
         for worker in [one for one in self.workers.values() if one.generation == generation and not one.hung and one.rank not in self.unkillable]:
@@ -337,7 +377,7 @@ class VirtualNode:
 
     def found_silent(self, worker: Worker, kind: str) -> None:
         """The detector speaks, as soon as an agent is there to hear it."""
-        if self.workers.get(worker.rank) is not worker or not self.is_up or worker.rank in self.unkillable:
+        if self.workers.get(worker.rank) is not worker or not self.is_up or worker.rank in self.unkillable or worker.waits is not None:
             return
         if self.agent is None:
             self.world.clock.after(10.0, lambda: self.found_silent(worker, kind))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from holdfast.simulate.node import VirtualNode
     from holdfast.simulate.world import World
 
+HELD_S = 10.0  # So long a rank that rejoins holds back that it has lost a peer.
 _DIGITS = (1 << 61) - 1
 CORRUPT_CODE = 76  # What a worker leaves with when what it restores is damaged, or not there.
 
@@ -35,6 +36,7 @@ class Worker:
     effect: str
     node: VirtualNode
     hung: bool = False
+    waits: int | None = None  # It has left a broken gang, with this step whole, and waits for its place; -1: with none.
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,12 +60,14 @@ class Attempt:
     step: int
     position: int
     weights: int
+    world_size: int = 1
     ranks: dict[int, Worker] = field(default_factory=dict)
     finished: set[int] = field(default_factory=set)
     restored: bool = False
     broken: bool = False
     save_s: float = 0.0
     saved_step: int = -1
+    saved_at: int = -1  # The last step of which a save was begun.
     not_finite: bool = False  # It restored NaN: so is every loss, and all that it saves.
     looks: set[tuple[int, int]] = field(default_factory=set)  # Control's life and the step, whenever control saw it after a step.
 
@@ -75,6 +79,7 @@ class Training:
     step_s: float
     save_every: int
     guarded: bool  # Has our lines: it beats, and a stop is answered with its own code.
+    rejoins: bool = False  # Its ranks can leave a broken gang and join the next one.
     failing_step: int = -1  # A step that fails each time it is tried.
     attempts: dict[int, Attempt] = field(default_factory=dict)
     saved: dict[str, Saved] = field(default_factory=dict)
@@ -87,13 +92,15 @@ class Training:
         found = [one for one in self.saved.values() if one.whole and one.name not in distrusted]
         return max(found, key=lambda one: one.step, default=None)
 
-    def joined(self, worker: Worker, restore: str, store_port: int) -> None:
+    def joined(self, worker: Worker, restore: str, store_port: int, world_size: int, kept_of: int = 0) -> None:
         """A rank is up. When all are, they meet at the store."""
         world = self.world
         attempt = self.attempts.get(worker.generation)
         if attempt is None:
-            attempt = self.attempts[worker.generation] = self._begun(worker.generation, restore, store_port)
+            attempt = self.attempts[worker.generation] = self._begun(worker.generation, restore, store_port, kept_of)
+            attempt.world_size = world_size
         assert attempt.restore == restore, f"generation {worker.generation} restores {attempt.restore!r} on one node and {restore!r} on another"
+        assert attempt.world_size == world_size, f"generation {worker.generation} has {attempt.world_size} ranks on one node and {world_size} on another"
         assert attempt.store_port == store_port, f"generation {worker.generation} meets at two stores"
         attempt.ranks[worker.rank] = worker
         if world.faults.strikes("worker.dies_starting", 0.001):
@@ -101,7 +108,7 @@ class Training:
             world.clock.after(0.01, lambda: self._exit(worker, attempt, ExitKind.SIGNAL, signal=9, fingerprint=fingerprint))
         if attempt.broken:
             self._lose_touch(attempt, worker)
-        elif len(attempt.ranks) == world.spec.world_size:
+        elif len(attempt.ranks) == attempt.world_size:
             world.clock.after(world.dice.uniform(0.05, 1.0), lambda: self._met(attempt))
 
     def left(self, worker: Worker, kind: ExitKind) -> None:
@@ -109,7 +116,7 @@ class Training:
         attempt = self.attempts[worker.generation]
         if kind is ExitKind.FINISHED:
             attempt.finished.add(worker.rank)
-            if len(attempt.finished) == self.world.spec.world_size and attempt.step >= self.steps_total:
+            if len(attempt.finished) == attempt.world_size and attempt.step >= self.steps_total:
                 self.completed = attempt
         elif not attempt.broken:
             attempt.broken = True
@@ -122,24 +129,31 @@ class Training:
         worker.hung = True
         self.world.clock.after(self.world.dice.uniform(3.0, 30.0), lambda: worker.node.found_silent(worker, kind))
 
-    def _begun(self, generation: int, restore: str, store_port: int) -> Attempt:
+    def _begun(self, generation: int, restore: str, store_port: int, kept_of: int) -> Attempt:
+        if kept_of:
+            one = self.attempts[kept_of]  # What its survivors hold.
+            return Attempt(
+                generation=generation, restore="", step_started=one.step, store_port=store_port, step=one.step, position=one.position, weights=one.weights,
+                not_finite=one.not_finite,
+            )  # fmt: skip
         if not restore:
             return Attempt(generation=generation, restore="", step_started=0, store_port=store_port, step=0, position=0, weights=0)
-        one = self.saved[restore]
+        saved = self.saved[restore]
         return Attempt(
-            generation=generation, restore=restore, step_started=one.step, store_port=store_port, step=one.step, position=one.position, weights=one.weights,
-            not_finite=restore in self.poisoned,
+            generation=generation, restore=restore, step_started=saved.step, store_port=store_port, step=saved.step, position=saved.position,
+            weights=saved.weights, not_finite=restore in self.poisoned,
         )  # fmt: skip
 
     def _lose_touch(self, attempt: Attempt, worker: Worker) -> None:
         dice = self.world.dice
         if dice.random() < 0.9:
-            self.world.clock.after(dice.uniform(0.001, 1.0), lambda: self._echo(attempt, worker))
+            held_s = HELD_S if self.rejoins else 0.0  # It waits to be told to part.
+            self.world.clock.after(held_s + dice.uniform(0.001, 1.0), lambda: self._echo(attempt, worker))
         else:
             self.hang(worker, "silent_rank")
 
     def _echo(self, attempt: Attempt, worker: Worker) -> None:
-        if not worker.hung:
+        if not worker.hung and worker.waits is None:
             message = "Connection closed by peer [127.0.0.1]:29500"
             self._exit(worker, attempt, ExitKind.EXCEPTION, code=1, exception="RuntimeError", message=message, fingerprint="lost-peer")
 
@@ -167,7 +181,8 @@ class Training:
         """With the next step, or to the end: what was restored may be what the last step saved."""
         clock = self.world.clock
         if attempt.step < self.steps_total:
-            clock.after(self.step_s, lambda: self._step(attempt))
+            # The global batch is the same on fewer ranks: a step takes as much longer.
+            clock.after(self.step_s * self.world.spec.world_size / attempt.world_size, lambda: self._step(attempt))
             return
         for worker in list(attempt.ranks.values()):
             clock.after(self.world.dice.uniform(0.0, 0.5), lambda worker=worker: self._exit(worker, attempt, ExitKind.FINISHED, code=0))  # type: ignore[misc]
@@ -177,7 +192,7 @@ class Training:
         if attempt.broken:
             return
         if attempt.step + 1 == self.failing_step:
-            rank = self.failing_step % world.spec.world_size
+            rank = self.failing_step % attempt.world_size
             world.hit("job.fails_at_a_step")
             self._exit(attempt.ranks[rank], attempt, ExitKind.EXCEPTION, code=1, exception="ValueError", message="bad sample", fingerprint="failing")
             return
@@ -192,9 +207,16 @@ class Training:
 
     # Saving.
 
+    def save_at_stop(self, generation: int) -> None:
+        """Ranks that are told to leave save together first, once."""
+        attempt = self.attempts.get(generation)
+        if attempt is not None and self.guarded and attempt.restored and not attempt.broken and attempt.step > max(attempt.saved_at, attempt.step_started):
+            self._save(attempt)
+
     def _save(self, attempt: Attempt) -> None:
         """What is to be saved is copied at once; each node writes its part when its disk lets it."""
         attempt.save_s += 0.1 * self.step_s
+        attempt.saved_at = attempt.step
         nodes = {worker.node.name: worker.node for worker in attempt.ranks.values()}
         name = f"step-{attempt.step}-{attempt.generation}"
         one = self.saved[name] = Saved(name=name, step=attempt.step, position=attempt.position, weights=attempt.weights, missing=set(nodes))

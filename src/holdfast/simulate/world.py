@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from holdfast.domain.effect import Effect
 from holdfast.domain.event import Event
@@ -29,6 +29,9 @@ from holdfast.wire.codec import encode
 
 _EPOCH = 1_000_000.0
 _POISONED = (0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 100)  # How many checkpoints, by seed.
+_REJOINING = 0.4  # Of the scripts that have our lines.
+_ELASTIC = 0.4  # Of the jobs that have more than one node.
+_CORDONS = (0, 0, 0, 1, 3)  # By chance.
 PATIENCE_S = 3600.0  # Virtual seconds from the last fault to the end of the job, at most, beside the time that training takes.
 
 
@@ -105,6 +108,7 @@ def run(
     world = _make(seed, journal(), severity, scale, lines)
     if severity:
         _make_trouble(world, scale, failures)
+        _operate(world, seed)
     _poison(world, seed, poisoned if poisoned is not None or not severity else _POISONED[seed % len(_POISONED)])
     world.faults.crash_before_write, world.faults.crash_after_write = crash_before_write, crash_after_write
     _live(world)
@@ -126,6 +130,7 @@ def _make(seed: int, journal: Journal, severity: float, scale: float, lines: lis
         nodes=dice.randint(1, 1 + round(8 * scale)), spares=dice.choice((0, 1, 2, 4)), ranks_per_node=dice.choice((1, 2)),
         policy=Policy(max_restarts=3 if dice.random() < 0.06 else None, node_wait_s=dice.choice((60.0, 600.0, 600.0))),
     )  # fmt: skip
+    spec = _elastic(spec, seed)
     world = World(dice, Clock(now=_EPOCH), spec, latency_s=dice.choice((0.001, 0.02, 0.5)), lines=lines)
     world.control = VirtualControl(world, journal)
     world.judge = Judge(world)
@@ -134,6 +139,7 @@ def _make(seed: int, journal: Journal, severity: float, scale: float, lines: lis
     world.training = Training(
         world, steps_total=steps_total, step_s=storm_s * dice.uniform(0.5, 1.2) / steps_total, save_every=dice.choice((1, 3, 10)), guarded=dice.random() < 0.85
     )
+    world.training.rejoins = world.training.guarded and random.Random(f"rejoin {seed}").random() < _REJOINING
     world.faults = Faults(world, dice, until=_EPOCH + storm_s, severity=severity)
     world.clock.after(0.0, world.control.start)
     in_rack = dice.choice((1, 2, 4))
@@ -143,6 +149,23 @@ def _make(seed: int, journal: Journal, severity: float, scale: float, lines: lis
         world.racks.setdefault(rack, []).append(node.name)
         world.clock.after(dice.uniform(0.0, 2.0), node.start_agent)
     return world
+
+
+def _elastic(spec: JobSpec, seed: int) -> JobSpec:
+    """Some gangs may be smaller. With dice of its own, as below."""
+    dice = random.Random(f"elastic {seed}")
+    if spec.nodes == 1 or dice.random() >= _ELASTIC:
+        return spec
+    return replace(spec, min_nodes=dice.randint(1, spec.nodes - 1), policy=replace(spec.policy, resize_every_s=dice.choice((0.0, 30.0, 300.0))))
+
+
+def _operate(world: World, seed: int) -> None:
+    """In some worlds a person takes nodes out of service, and gives each back."""
+    dice, storm_s = random.Random(f"operate {seed}"), world.faults.until - _EPOCH
+    for _ in range(dice.choice(_CORDONS)):
+        name, at, drain = dice.choice(sorted(world.nodes)), dice.uniform(0.05, 0.8) * storm_s, dice.random() < 0.6
+        world.clock.after(at, lambda name=name, drain=drain: world.faults.cordoned(name, drain=drain))  # type: ignore[misc]
+        world.clock.after(at + dice.uniform(0.0, 0.2) * storm_s, lambda name=name: world.faults.uncordoned(name))  # type: ignore[misc]
 
 
 def _make_trouble(world: World, scale: float, failures: Sequence[Failure]) -> None:
@@ -170,7 +193,7 @@ def _poison(world: World, seed: int, count: int | None) -> None:
 def _live(world: World) -> None:
     """Let it happen, until the job has ended or patience has."""
     clock, control, training = world.clock, world.control, world.training
-    patience_s = PATIENCE_S + 3 * training.steps_total * training.step_s
+    patience_s = PATIENCE_S + 3 * training.steps_total * training.step_s * world.spec.nodes / world.spec.least_nodes
     limit = max(clock.now, world.faults.until) + patience_s
     while not (control.is_up and control.ended):
         do = clock.take(limit)
@@ -198,6 +221,8 @@ def _resume(world: World) -> None:
     world.faults.until = world.clock.now
     world.control.paused_until = 0.0
     world.clock.after(0.0, lambda: world.control.start(resume=True))
+    for name in sorted(world.control.core.state.cordoned):
+        world.clock.after(1.0, lambda name=name: world.faults.uncordoned(name))  # type: ignore[misc]
     _live(world)
     state = world.control.core.state
     expected = (Outcome.PERMANENT, Outcome.FAILED) if training.failing_step > 0 else (Outcome.FINISHED,)

@@ -25,13 +25,17 @@ from holdfast.trainer.beats import Beats, open_beats
 from holdfast.trainer.buckets import settle
 from holdfast.trainer.every import open_record
 from holdfast.trainer.flight import listen
+from holdfast.trainer.handing import take_over
+from holdfast.trainer.parting import Kept, Parting, why_not
 from holdfast.trainer.place import Place, place_here, process_group
 from holdfast.trainer.profiling import Profiling, open_request
+from holdfast.trainer.rejoining import Rejoining, current
 from holdfast.trainer.run import Run
 from holdfast.trainer.saves import SavePlan, Saves
 from holdfast.trainer.say import Say
 from holdfast.trainer.snapshots import Snapshots
 from holdfast.trainer.stop import Stop
+from holdfast.trainer.streams import Streams
 
 SAVE_EVERY = 100  # Steps, as long as nobody has said or measured anything.
 
@@ -55,20 +59,30 @@ def begin(*, save_every: int | None, checkpoints: str | PathLike[str] | None, ke
     beginning = _agree_on_beginning(place, directory, say) if directory else None
     _settle_buckets(place, pieces, say)
     snapshots = Snapshots(place.snapshots, beginning.generation, place, pieces=pieces, say=say) if beginning and place.snapshots else None
-    restored = _restore(place, directory, beginning, pieces, snapshots, beats, say) if directory and beginning else None
+    rejoining = current()
+    if place.rejoin:
+        restored: Restored | None = _rejoin(rejoining, place, pieces, beats)
+    else:
+        restored = _restore(place, directory, beginning, pieces, snapshots, beats, say) if directory and beginning else None
     stop = Stop(place) if place.plugged else None
     if stop is not None:
         stop.install()
     if place.flight is not None:
         listen(place.flight)
-    saved_step = restored.step if restored else -1
+    saved_step = restored.step if restored and not place.rejoin else -1
     plan = _plan(place, directory, beginning, _every(place, save_every), retention, restored) if directory and beginning else None
     record = _record(place, say) if plan and (save_every is None or place.save_asked) else None
     saves = Saves(plan, pieces, say, saved_step=saved_step, snapshots=snapshots, record=record)
     if plan is not None:
         beats.save_every = plan.every
         beats.flags |= FOLLOWS if record is not None else 0
-    return Run(beats=beats, saves=saves, stop=stop, say=say, pieces=pieces, restored=restored, world_size=place.world_size, profiling=_profiling(place, say))
+    run = Run(
+        beats=beats, saves=saves, stop=stop, say=say, pieces=pieces, restored=restored, world_size=place.world_size, profiling=_profiling(place, say),
+        micro_batch=place.micro_batch, loader_workers=place.loader_workers, parting=_parting(rejoining, place, pieces, beats, say),
+    )  # fmt: skip
+    if rejoining is not None:
+        rejoining.on_leaving(run.take_off)
+    return run
 
 
 def _every(place: Place, given: int | None) -> int:
@@ -198,6 +212,27 @@ def _restore(
     beats.step = beats.restored_step = beats.saved_step = restored.step
     beats.enter("start")
     return restored
+
+
+def _rejoin(rejoining: Rejoining | None, place: Place, pieces: dict[str, Any], beats: Beats) -> Restored:
+    beats.enter("restore")
+    restored = take_over(rejoining.kept if rejoining is not None else Kept(), pieces, place)
+    if rejoining is not None:
+        rejoining.kept, rejoining.handed_over = Kept(), True
+    beats.step = beats.restored_step = restored.step
+    beats.enter("start")
+    return restored
+
+
+def _parting(rejoining: Rejoining | None, place: Place, pieces: dict[str, Any], beats: Beats, say: Say) -> Parting | None:
+    if rejoining is None:
+        return None
+    reason = why_not(pieces)
+    if reason:
+        say.once("rejoin", f"this rank cannot rejoin a gang, and is started again with the others: {reason}.")
+        return None
+    rejoining.parting.watch(pieces, beats, Streams(rejoining.directory / f"randomness-{place.rank}"))
+    return rejoining.parting
 
 
 def _recall(name: str, pieces: dict[str, Any], snapshots: Snapshots | None, place: Place, say: Say) -> Restored | None:

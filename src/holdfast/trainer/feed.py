@@ -1,18 +1,22 @@
-"""Feed: the batches of a loader over its epochs, from where the run stopped, with the moments at which a step ends.
+"""Feed: the batches of a loader over its epochs, from where the run stopped, with the moments at which a step ends and what each batch weighs in it.
 
 A step is an optimizer step: `accumulate` batches, or fewer at the end of an epoch when it does not divide. Only a loader without a length does
-not tell its last batch: there the group goes on into the next epoch. With Holdfast's sampler a resumed epoch begins at its position. With
-any other loader the batches already used are fetched again and dropped, with the random numbers that the epoch began with, so that a shuffling loader
-gives the same order again.
+not tell its last batch: there the group goes on into the next epoch. With Holdfast's `Sampler` or `Stream` a resumed epoch begins at its position, and the
+samples of a step are what stays, in as many batches as it takes. With any other loader the batches already used are fetched again and dropped, with the
+random numbers that the epoch began with, so that a shuffling loader gives the same order again.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
+from holdfast.checkpoint.errors import CheckpointMismatch
 from holdfast.checkpoint.randomness import apply_randomness, capture_randomness
+from holdfast.errors import UserError
+from holdfast.trainer.read_again import ReadAgain
 from holdfast.trainer.sampler import Sampler
 
 Batch = TypeVar("Batch")
@@ -21,52 +25,108 @@ Batch = TypeVar("Batch")
 class Feed(Generic[Batch]):
     """Batches of the epochs [first_epoch, last_epoch) of a run."""
 
-    def __init__(self, loader: Iterable[Batch], *, first_epoch: int, last_epoch: int, accumulate: int, resumes_itself: bool) -> None:
+    def __init__(
+        self, loader: Iterable[Batch], *, first_epoch: int, last_epoch: int, accumulate: int, resumes_itself: bool, most: int | None = None,
+        read_again: ReadAgain | None = None,
+    ) -> None:  # fmt: skip
+        """`most`: samples of one rank that fit at once, where that was found out."""
         self._loader, self._last_epoch, self._accumulate = loader, last_epoch, accumulate
-        self._sampler = _sampler_of(loader)
-        self._resumes_itself = resumes_itself
+        self._sampler, self._stream = _sampler_of(loader), _stream_of(loader)
+        self._exact = self._sampler or self._stream
+        if self._exact is not None and resumes_itself:
+            raise UserError(
+                f"the loader was given to guard(), and its {type(self._exact).__name__} keeps the place in the data: two who do are one too many. "
+                "Leave the loader out."
+            )
+        self._resumes_itself, self._read_again, self._limit = resumes_itself, read_again, most
         self.epoch, self.batches, self._in_group = first_epoch, 0, 0
+        self.samples = 0  # Used since the run began, where they are counted.
         self._epoch_randomness: dict[str, Any] = {}
         self._resume_randomness: dict[str, Any] | None = None
-        self.boundary = False
+        self.boundary, self._given = False, 0
+        self.weight = 1.0  # What the mean loss of the batch counts for in its step.
+        self.accumulate = accumulate  # Batches of the step under way.
         self.data_wait_s = 0.0
-        self.length = _length_of(loader)
+        self._meant = self._exact.meant if self._exact else 0
+        self._cut()
+
+    def _cut(self) -> None:
+        if self._exact is not None:
+            self._exact.accumulate, self._exact.most = self._accumulate, min(self._meant, self._limit or self._meant)
+            self._exact.seek(self._exact.epoch, self._exact.position)
+        self.length = _length_of(self._loader)
 
     @property
-    def samples(self) -> int:
-        """Samples used since the run began, where the sampler can tell."""
-        return self.epoch * self._sampler.used_per_epoch + self._sampler.position if self._sampler else 0
+    def micro_batch(self) -> int:
+        """The most samples that a rank is given at once, where that may be changed; else 0."""
+        if self._exact is None or not self._exact.resize:
+            return 0
+        return -(-max(self._exact.sizes(self._exact.samples_per_step)) // self._exact.world_size)
+
+    @property
+    def bad_samples(self) -> int:
+        """Samples of this rank that could not be read, and were left out."""
+        return len(self._read_again.bad) if self._read_again is not None else 0
 
     @property
     def steps_per_epoch(self) -> int:
         """0 for a loader without a length."""
+        if self._sampler is not None:
+            return -(-self._sampler.used_per_epoch // self._sampler.samples_per_step)
         return -(-(self.length or 0) // self._accumulate)
 
     @property
     def epochs_done(self) -> float:
         """With the part of the one under way, where the loader has a length."""
+        if self._sampler is not None:
+            return self.epoch + (self._sampler.position / self._sampler.used_per_epoch if self._sampler.epoch == self.epoch else 0.0)
         return self.epoch + (min(1.0, self.batches / self.length) if self.length else 0.0)
 
     def progress(self) -> dict[str, Any]:
         """What `resume` needs."""
-        position = self._sampler.position if self._sampler else 0
-        return {"epoch": self.epoch, "batches": self.batches, "position": position, "epoch_randomness": self._epoch_randomness}
+        here: dict[str, Any] = {"epoch": self.epoch, "batches": self.batches, "epoch_randomness": self._epoch_randomness}
+        if self._exact is not None:
+            here |= {"position": self._exact.position, "samples": self.samples, "meant": self._meant, "batch_size": self._exact.batch_size}
+        if self._sampler is not None:
+            here["order"] = self._sampler.state_dict()
+        if self._read_again is not None:
+            here["bad"] = dict(self._read_again.bad)
+        return here
 
     def resume(self, progress: dict[str, Any], randomness: dict[str, Any]) -> None:
         """Go on from `progress`; a feed whose epochs are all behind that point is empty."""
         self.epoch, self.batches = progress["epoch"], progress["batches"]
         self._epoch_randomness, self._resume_randomness = progress["epoch_randomness"], randomness
-        if self._sampler:
-            self._sampler.seek(self.epoch, progress["position"])
-            self.batches = -(-progress["position"] // self._sampler.batch_size)
+        if self._read_again is not None:
+            self._read_again.bad |= progress.get("bad", {})
+        if self._exact is None or self.epoch >= self._last_epoch:  # What was stopped was another loop over other data.
+            return
+        if self._sampler is not None and "order" in progress:
+            self._sampler.load_state_dict(progress["order"])
+        self._exact.seek(self.epoch, progress["position"])
+        self.samples = progress.get("samples", progress["position"])
+        if progress.get("batch_size") == self._exact.batch_size:
+            self._meant = progress["meant"]  # As it was when the run began: what a rank was given then fits into its memory.
+        self._cut()
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether its place in the data means the same for any number of ranks."""
-        return self._sampler is not None or self._resumes_itself
-
-    def rescale(self, ranks_before: int, ranks: int) -> None:
+    def moved(self, ranks_before: int, ranks: int) -> str:
+        """What to say when others saved than go on; nothing where the place in the data means the same to both. Raises CheckpointMismatch where it means
+        nothing to these."""
+        if self._exact is not None:
+            return ""
+        if self._resumes_itself and _is_stateful(self._loader):
+            raise CheckpointMismatch(
+                f"{ranks_before} ranks saved and {ranks} go on: torchdata's StatefulDataLoader keeps the place of each rank by itself, and nobody can share "
+                f"out the places of {ranks_before} among {ranks}. Give it batch_sampler=holdfast.Sampler(...), whose place is one number for all, "
+                f"or go on with {ranks_before}."
+            )
+        if self._resumes_itself:
+            return ""
         self.batches = self.batches * ranks_before // ranks
+        return (
+            f"{ranks_before} ranks saved and {ranks} go on: this loader counts batches of one rank, so the place in the epoch is kept only about. "
+            "holdfast.Sampler keeps it exactly."
+        )
 
     def __iter__(self) -> Iterator[Batch]:
         while self.epoch < self._last_epoch:
@@ -74,11 +134,10 @@ class Feed(Generic[Batch]):
             while True:
                 asked = perf_counter()
                 try:
-                    batch = next(iterator)
+                    batch = self._weigh(self._fetch(iterator))
                 except StopIteration:
                     break
                 self.data_wait_s += perf_counter() - asked
-                self.boundary = self._in_group + 1 >= self._accumulate or self.batches + 1 == self.length
                 yield batch
             self.epoch, self.batches = self.epoch + 1, 0
 
@@ -86,13 +145,43 @@ class Feed(Generic[Batch]):
         """The batch just given is used: it will not be given again after a save from now on."""
         self.batches += 1
         self._in_group = 0 if self.boundary else self._in_group + 1
-        if self._sampler:
+        if self._sampler is not None:
+            self.samples += self._sampler.share.samples
             self._sampler.advance()
+        elif self._stream is not None:
+            self.samples += self._given
+            self._stream.position += self._given
+
+    def _fetch(self, iterator: Iterator[Any]) -> tuple[Any, float]:
+        """The next batch, and what of it could be read."""
+        try:
+            return next(iterator), 1.0
+        except StopIteration:
+            raise
+        except Exception as error:
+            if self._read_again is None or self._sampler is None or not self._read_again.can_help(error):
+                raise
+            indices = self._sampler.indices()
+            batch, read = self._read_again.read(indices, self._sampler.others(), error)
+            return batch, read / max(1, len(indices))
+
+    def _weigh(self, fetched: tuple[Any, float]) -> Any:
+        """The batch itself; what it is of its step is told by whoever cut the step, or else by counting."""
+        batch, part = fetched
+        if self._exact is None:
+            left = 0 if self.length is None else self.length - self.batches + self._in_group
+            group = min(self._accumulate, left) if left > 0 else self._accumulate
+            self.accumulate, self.weight = group, 1.0 / group
+            self.boundary = self._in_group + 1 >= group
+            return batch
+        share = batch.share if self._stream is not None else self._sampler.share  # type: ignore[union-attr]
+        self.accumulate, self.weight, self.boundary, self._given = share.batches, share.weight * part, share.ends_step, share.samples
+        return batch.batch if self._stream is not None else batch
 
     def _open_epoch(self) -> Iterator[Batch]:
         if self._resume_randomness is not None:
             return self._reopen_epoch(self._resume_randomness)
-        _set_epoch(self._loader, self._sampler, self.epoch)
+        self._set_epoch()
         self._epoch_randomness = capture_randomness()
         return iter(self._loader)
 
@@ -100,13 +189,33 @@ class Feed(Generic[Batch]):
         """The epoch in which the run stopped. Opening a loader draws random numbers, so those of the stopping point are put back last."""
         self._resume_randomness = None
         apply_randomness(self._epoch_randomness)
-        _set_epoch(self._loader, self._sampler, self.epoch)
+        self._set_epoch()
         iterator = iter(self._loader)
-        if self._sampler is None and not self._resumes_itself:
+        if self._exact is None and not self._resumes_itself:
             for _ in range(self.batches):
                 next(iterator, None)
         apply_randomness(randomness)
         return iterator
+
+    def _set_epoch(self) -> None:
+        """Tell whoever orders the data which epoch it is: our sampler or stream, a DistributedSampler, or a loader that can be told itself."""
+        loader: Any = self._loader
+        inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
+        candidates: tuple[Any, ...] = (self._exact, getattr(loader, "sampler", None), inner, loader)
+        told = next((one for one in candidates if hasattr(one, "set_epoch")), None)
+        if told is not None:
+            told.set_epoch(self.epoch)
+        if self._stream is not None:
+            self._stream.tell()
+
+
+def spare_memory(loader: Any, workers: int | None) -> str:
+    """Give a loader no more than so many workers, and say so; the ones of a loader with a time limit cannot all be taken away."""
+    wanted = getattr(loader, "num_workers", 0)
+    if workers is None or wanted <= workers:
+        return ""
+    loader.num_workers = max(workers, 1 if getattr(loader, "timeout", 0) else 0)
+    return f"the data loader has {loader.num_workers} workers instead of {wanted}: with more the memory of the machine was short."
 
 
 def _sampler_of(loader: Any) -> Sampler | None:
@@ -114,18 +223,23 @@ def _sampler_of(loader: Any) -> Sampler | None:
     return sampler if isinstance(sampler, Sampler) else None
 
 
+def _stream_of(loader: Any) -> Any:
+    """The `Stream` that a loader is of, where there is one."""
+    module = sys.modules.get("holdfast.trainer.stream")
+    dataset = getattr(loader, "dataset", None)
+    if module is None or not isinstance(dataset, module.Stream):
+        return None
+    if loader.batch_size is not None:
+        raise UserError(f"the loader of a holdfast.Stream has batch_size={loader.batch_size}: expected batch_size=None, since a stream gives whole batches.")
+    return dataset
+
+
+def _is_stateful(loader: Any) -> bool:
+    return any(kind.__name__ == "StatefulDataLoader" for kind in type(loader).__mro__)
+
+
 def _length_of(loader: Any) -> int | None:
     try:
         return len(loader)
     except TypeError:
         return None
-
-
-def _set_epoch(loader: Any, sampler: Sampler | None, epoch: int) -> None:
-    """Tell whoever orders the data which epoch it is: our sampler, a DistributedSampler, or a loader that can be told itself."""
-    inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
-    candidates: tuple[Any, ...] = (sampler, getattr(loader, "sampler", None), inner, loader)
-    for one in candidates:
-        if hasattr(one, "set_epoch"):
-            one.set_epoch(epoch)
-            return

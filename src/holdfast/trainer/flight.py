@@ -11,8 +11,13 @@ import sys
 import threading
 from pathlib import Path
 
+_listening: set[Path] = set()  # A process may call `guard` more than once.
+
 
 def listen(pipe: Path) -> None:
+    if pipe in _listening:
+        return
+    _listening.add(pipe)
     threading.Thread(target=_listen, args=(pipe, os.getpid()), name="holdfast-flight", daemon=True).start()
 
 

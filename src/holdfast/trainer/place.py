@@ -31,7 +31,10 @@ class Place:
     flight: Path | None = None  # The pipe at which it asks for torch's flight recorder, where that is on.
     save_every: int | None = None  # What control has chosen for this generation, in steps; None: nothing yet.
     save_asked: bool = False  # Whatever the script says.
+    loader_workers: int | None = None  # The most that a data loader is to have, where more did not fit into the host's memory.
+    micro_batch: int | None = None  # The most samples a rank is to be given at once, where more did not fit into memory.
     restore: str | None = None  # Empty: start fresh. None: nobody chose, take the newest complete one.
+    rejoin: bool = False  # The state comes from ranks that lived on.
 
     @property
     def plugged(self) -> bool:
@@ -70,7 +73,10 @@ def _from_environment(environment: Mapping[str, str]) -> Place:
         flight=Path(flight) if flight else None,
         save_every=_whole(environment, "HOLDFAST_SAVE_EVERY", 0) if environment.get("HOLDFAST_SAVE_EVERY") else None,
         save_asked=environment.get("HOLDFAST_SAVE_ASKED") == "1",
+        micro_batch=_whole(environment, "HOLDFAST_MICRO_BATCH", 0) if environment.get("HOLDFAST_MICRO_BATCH") else None,
+        loader_workers=_whole(environment, "HOLDFAST_LOADER_WORKERS", 0) if environment.get("HOLDFAST_LOADER_WORKERS") else None,
         restore=environment.get("HOLDFAST_RESTORE"),
+        rejoin=environment.get("HOLDFAST_REJOIN") == "1",
     )
 
 

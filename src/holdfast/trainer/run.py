@@ -14,14 +14,17 @@ from typing import Any, Final, TypeVar, overload
 
 from holdfast.checkpoint.randomness import apply_randomness
 from holdfast.checkpoint.read import Restored
-from holdfast.domain.beat import RESTORED, STOPPING
-from holdfast.domain.gauges import EPOCH, SKIPPED
+from holdfast.domain.beat import REJOINS, RESTORED, STOPPING
+from holdfast.domain.gauges import BAD_SAMPLES, EPOCH, LOADER_WORKERS, MICRO_BATCH, SKIPPED
+from holdfast.errors import UserError
 from holdfast.trainer import own_numbers
 from holdfast.trainer.beats import Beats
 from holdfast.trainer.drift import Drift
-from holdfast.trainer.feed import Feed
+from holdfast.trainer.feed import Feed, spare_memory
 from holdfast.trainer.numbers import Numbers
+from holdfast.trainer.parting import Parting, release
 from holdfast.trainer.profiling import Profiling
+from holdfast.trainer.read_again import ReadAgain
 from holdfast.trainer.saves import Saves
 from holdfast.trainer.say import Say
 from holdfast.trainer.split import Split
@@ -37,13 +40,17 @@ class Run:
 
     def __init__(
         self, *, beats: Beats, saves: Saves, stop: Stop | None, say: Say, pieces: Mapping[str, Any], restored: Restored | None, world_size: int,
-        profiling: Profiling | None = None,
+        profiling: Profiling | None = None, micro_batch: int | None = None, loader_workers: int | None = None,
+        parting: Parting | None = None,
     ) -> None:  # fmt: skip
         self.step = restored.step if restored else 0
         self.boundary = False
+        self.weight = 1.0
+        self.accumulate = 1
         self._beats, self._saves, self._stop, self._say, self._pieces = beats, saves, stop, say, pieces
-        self._restored, self._world_size, self._profiling = restored, world_size, profiling
-        self._prepared = False
+        self._restored, self._world_size, self._profiling, self._micro_batch = restored, world_size, profiling, micro_batch
+        self._loader_workers = loader_workers
+        self._prepared, self._parting = False, parting
         self._account_at = 0.0
         self._training = Training(beats.gauges, pieces)
         self._numbers = Numbers(self._training.take)
@@ -62,15 +69,18 @@ class Run:
     @overload
     def steps(self, work: int) -> Iterator[int]: ...
     @overload
-    def steps(self, work: Iterable[Batch], *, epochs: int = 1, accumulate: int = 1) -> Iterator[Batch]: ...
-    def steps(self, work: Any, *, epochs: int = 1, accumulate: int = 1) -> Iterator[Any]:
+    def steps(self, work: Iterable[Batch], *, epochs: int = 1, accumulate: int = 1, skip_bad: int = 0) -> Iterator[Batch]: ...
+    def steps(self, work: Any, *, epochs: int = 1, accumulate: int = 1, skip_bad: int = 0) -> Iterator[Any]:
         """Step numbers up to a total, or batches of a loader over its epochs; from where the run stopped.
 
-        With a loader, `accumulate` batches make a step and `boundary` is True on the one after which the optimizer steps. Calls add up: the second
-        `steps(loader)` of a run is its second epoch. When the run is asked to stop this saves and raises SystemExit(143), so that code after the
-        loop does not take a half-trained model for a finished one.
+        With a loader, `accumulate` batches make a step and `boundary` is True on the one after which the optimizer steps. `weight` is what the mean loss of
+        a batch counts for: multiplied with it, the gradients of a step are those of the mean over all its samples, however they were cut up and shared
+        out. With `resize=True` in the sampler `accumulate` says how it was meant, and `run.accumulate` how it is. Up to `skip_bad` samples of this rank
+        that cannot be read are left out. Calls add up: the second `steps(loader)` of a run is its second epoch. When the run is asked to stop this saves and
+        raises SystemExit(143), so that code after the loop does not take a half-trained model for a finished one.
         """
-        return self._count(work) if isinstance(work, int) else self._go_through(work, epochs, accumulate)
+        items = self._count(work) if isinstance(work, int) else self._go_through(work, epochs, accumulate, skip_bad)
+        return items if self._parting is None else self._parting.through(items)
 
     def report(self, loss: Any = None, grad_norm: Any = None, **numbers: Any) -> None:
         """Take numbers or tensors of one element. A tensor on a GPU is read a step late; nothing waits for it."""
@@ -113,11 +123,13 @@ class Run:
             self._finish_step()
         self._leave_loop()
 
-    def _go_through(self, loader: Iterable[Batch], epochs: int, accumulate: int) -> Iterator[Batch]:
-        self._feed = feed = self._open_feed(loader, epochs, accumulate)
+    def _go_through(self, loader: Iterable[Batch], epochs: int, accumulate: int, skip_bad: int) -> Iterator[Batch]:
+        self._feed = feed = self._open_feed(loader, epochs, accumulate, skip_bad)
         self._enter_loop((feed.steps_per_epoch * self._epochs_begun) if feed.length else 0)
+        self._beats.gauges.set(MICRO_BATCH, feed.micro_batch)
+        self._beats.gauges.set(LOADER_WORKERS, getattr(loader, "num_workers", 0))
         for batch in feed:
-            self.boundary = feed.boundary
+            self.boundary, self.weight, self.accumulate = feed.boundary, feed.weight, feed.accumulate
             self._beats.data_wait_s = feed.data_wait_s
             yield batch
             feed.use()
@@ -126,20 +138,27 @@ class Run:
                 self._finish_step()
         self._leave_loop()
 
-    def _open_feed(self, loader: Iterable[Batch], epochs: int, accumulate: int) -> Feed[Batch]:
+    def _open_feed(self, loader: Iterable[Batch], epochs: int, accumulate: int, skip_bad: int) -> Feed[Batch]:
+        spared = spare_memory(loader, self._loader_workers)
+        if spared:
+            self._say.once("workers", spared)
         first = self._epochs_begun
         self._epochs_begun += epochs
         itself = any(piece is loader for piece in self._pieces.values())
-        feed = Feed(loader, first_epoch=first, last_epoch=self._epochs_begun, accumulate=accumulate, resumes_itself=itself)
+        again = ReadAgain(loader, skip_bad=skip_bad, say=self._say, pause=lambda: self.phase("read"))
+        feed = Feed(
+            loader, first_epoch=first, last_epoch=self._epochs_begun, accumulate=accumulate, resumes_itself=itself, most=self._micro_batch, read_again=again
+        )
+        if skip_bad and not feed.micro_batch:
+            raise UserError(
+                f"steps(skip_bad={skip_bad}): a batch without its bad samples weighs less. Give the loader batch_sampler=holdfast.Sampler(..., resize=True), "
+                "and multiply the loss with run.weight."
+            )
         if self._restored is not None and self._progress is not None:
             feed.resume(self._progress, self._restored.randomness)
-            if self._restored.world_size != self._world_size and not feed.is_exact:
-                feed.rescale(self._restored.world_size, self._world_size)
-                self._say.once(
-                    "rescale",
-                    f"{self._restored.world_size} ranks saved and {self._world_size} go on: this loader counts batches of one rank, so the place in the "
-                    "epoch is kept only about. holdfast.Sampler keeps it exactly.",
-                )
+            said = feed.moved(self._restored.world_size, self._world_size) if self._restored.world_size != self._world_size else ""
+            if said:
+                self._say.once("moved", said)
             if feed.epoch < self._epochs_begun:  # Otherwise a later call of steps() is the one that was stopped.
                 self._restored = None
         return feed
@@ -148,7 +167,7 @@ class Run:
         """The first step of a process may be long (compilation, first contact with the others): it still belongs to the start."""
         beats = self._beats
         beats.steps_total, beats.step, beats.step_started = total, self.step, self.step
-        beats.flags |= RESTORED
+        beats.flags |= RESTORED | (REJOINS if self._parting is not None else 0)
         beats.enter("start")
         self._split.restart(self.step)
 
@@ -181,6 +200,8 @@ class Run:
             self._prepare()
         if self._saves.due(self.step):
             self._save_now()
+        if self._parting is not None:
+            self._parting.complete(self.step, self._where())
 
     def _prepare(self) -> None:
         self._prepared = True
@@ -219,6 +240,7 @@ class Run:
         gauges.set(SKIPPED, self._saves.skipped)
         if self._feed is not None:
             gauges.set(EPOCH, self._feed.epochs_done)
+            gauges.set(BAD_SAMPLES, self._feed.bad_samples)
         for name, value in numbers.arrived.items():
             if name not in ("loss", "grad_norm") and not gauges.set(name, value):
                 self._say.once("gauges", f"there are more numbers than can be watched: {name!r} and those after it are left out")
@@ -244,12 +266,24 @@ class Run:
             self._profiling.close()
         self._beats.enter("finish")
 
+    def _where(self) -> dict[str, Any]:
+        return {"feed": self._feed.progress() if self._feed else None}
+
+    def take_off(self) -> None:
+        """This run is over and its pieces live on: nothing of it stays on them."""
+        self._split.uninstall()
+        self._saves.take_off()
+        if self._stop is not None:
+            self._stop.uninstall()
+        release(self._pieces)
+        if self._profiling is not None:
+            self._profiling.close()
+
     def _save_now(self, *, last: bool = False) -> None:
         began = perf_counter()
         self._numbers.collect()
         with self.phase("save"):
-            progress = {"feed": self._feed.progress() if self._feed else None}
-            self._saves.save(self.step, progress, self._numbers.arrived, last=last)
+            self._saves.save(self.step, self._where(), self._numbers.arrived, last=last)
             took_s = perf_counter() - began
             if self._saves.taken_step == self.step and not last:
                 self._saves.took(took_s)

@@ -98,6 +98,11 @@ class Saves:
         """What a save costs training, by the last few; not a number before the first."""
         return sum(self._stalls) / len(self._stalls) if self._stalls else nan
 
+    def take_off(self) -> None:
+        """Leave the optimizers as they were."""
+        if self._snapshots is not None:
+            self._snapshots.take_off()
+
     def wanted_at_end(self, step: int) -> bool:
         return self._plan is not None and step != max(self.saved_step, 0)
 

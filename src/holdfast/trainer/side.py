@@ -80,8 +80,11 @@ class Side:
         self._stream = cuda.Stream()
         self._copy: _Copy | None = None
         self._wanted_bytes, self._held_bytes = 0, 0  # For staging: what the last copies asked for, and what the allocator has got for it so far.
-        for optimizer in optimizers:
-            optimizer.register_step_pre_hook(self._before_step)
+        self._handles = [optimizer.register_step_pre_hook(self._before_step) for optimizer in optimizers]
+
+    def take_off(self) -> None:
+        for handle in self._handles:
+            handle.remove()
 
     @property
     def is_copying(self) -> bool:

@@ -47,6 +47,12 @@ class Snapshots:
         self._preparing: threading.Thread | None = None
         self._durable = self._failed = NONE
 
+    def take_off(self) -> None:
+        if self._side is not None:
+            self._side.take_off()
+        for which in (0, 1):
+            self._unpin(which)
+
     def _path(self, rank: int, which: int) -> Path:
         return self._directory / f"snapshot-{rank}-{which}"
 

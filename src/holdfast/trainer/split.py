@@ -63,6 +63,11 @@ class Split:
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
             self._wrap(distributed)
 
+    def uninstall(self) -> None:
+        for one in self._hooks:
+            one.unhook()
+        self._hooks = []
+
     def hook(self) -> None:
         """Measure the step that begins, where not every one is."""
         if self._spares:

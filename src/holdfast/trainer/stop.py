@@ -40,6 +40,7 @@ class Stop:
         self._leave_at: int | None = None
         self._look_at_s = monotonic() + _LOOK_EVERY_S
         self.waited_s = 0.0  # For the store, since the process began.
+        self._put_back: Callable[[], object] = lambda: None
 
     def install(self) -> None:
         """Take SIGTERM, and hand it on to whoever had it; only the main thread may, elsewhere the signal keeps its meaning."""
@@ -56,6 +57,11 @@ class Stop:
                 before(number, frame)
 
         signal.signal(signal.SIGTERM, asked)
+        self._put_back = lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
+
+    def uninstall(self) -> None:
+        """There is no loop to leave any more: the signal means again what it did."""
+        self._put_back()
 
     def due(self, step: int) -> bool:
         """Whether to leave now, with `step` finished. Costs a comparison until somebody has asked."""

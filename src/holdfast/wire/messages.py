@@ -72,6 +72,7 @@ class Reading(Message, frozen=True, kw_only=True):
     follows: bool = False  # How often it saves is for control to say.
     guarded: bool = False
     restored: bool = False
+    rejoins: bool = False  # It can leave a broken gang and join the next one in the same process.
     cpu_share: float = 0.0
     memory_bytes: int = 0
 
@@ -124,6 +125,13 @@ class Leave(Message, frozen=True, kw_only=True):
 
     persist: tuple[int, ...] = ()  # Ranks whose node is lost: make durable the copies of their state that you hold.
     upload_s: float = 0.0  # So long the newest checkpoint may take to arrive in the remote store.
+
+
+class MakeDurable(Message, frozen=True, kw_only=True):
+    """Make durable the copies you hold of this state: the gang that comes has another size, and reads it from the disk."""
+
+    generation: int
+    step: int
 
 
 class Whole(Message, frozen=True, kw_only=True):
@@ -202,6 +210,22 @@ class StopJob(Message, frozen=True, kw_only=True):
     now: bool = False
 
 
+class OperatorSays(Message, frozen=True, kw_only=True):
+    """A person approves or vetoes a plan, cordons, drains or uncordons a node. Answered with `Agreed`, or `Refused` with the reason."""
+
+    what: str  # "approve", "veto", "cordon", "drain", "uncordon".
+    node: str = ""
+    instead: str = ""
+    because: str = ""
+    who: str = ""
+
+
+class Agreed(Message, frozen=True, kw_only=True):
+    """It is written down; this comes of it."""
+
+    says: str
+
+
 class AskProfile(Message, frozen=True, kw_only=True):
     """A viewer asks for a profile. Answered with `Asked`, or `Refused` with the reason; asked again under the same id, it is the same profile."""
 
@@ -232,6 +256,7 @@ class NodeView(Message, frozen=True, kw_only=True):
     state: str
     role: str  # "gang" or "spare".
     connected: bool
+    service: str = ""  # "cordoned" or "draining", where a person said so.
 
 
 class IncidentView(Message, frozen=True, kw_only=True):
@@ -287,5 +312,5 @@ class View(Message, frozen=True, kw_only=True):
 
 AnyMessage = (
     Hello | Told | Ack | Do | Readings | Signals | Output | Follow | Leave | Watch | StopJob | View | Whole | Hold | Interval | Fetch | Sending | Part | Refused
-    | Figures | AskProfile | Asked
+    | Figures | AskProfile | Asked | MakeDurable | OperatorSays | Agreed
 )  # fmt: skip

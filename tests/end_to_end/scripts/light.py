@@ -1,7 +1,8 @@
 """A gang without torch: ranks that meet at rank 0 every step, save now and then, beat, and go wrong on demand.
 
-DIRECTORY outlives the ranks. `starts` gets a line per process started, `rank-N` holds how far rank N is, `result` the end: a chain of digests over all
-steps and ranks, which is right only when every step was taken by every rank exactly once on top of the one before. A fault strikes once.
+DIRECTORY outlives the ranks. `starts` gets a line per process started, `begins` one per gang with its size and first step, `rank-N` holds how far rank N is,
+`result` the end: a chain of digests over all steps and ranks, which is right only when every step was taken by every rank exactly once on top of the one
+before. A fault strikes once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import signal
 import socket
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 from holdfast.domain.beat import GUARDED, RESTORED
@@ -89,14 +91,15 @@ class Kept:
     def save(self, step: int, state: bytes) -> None:
         part = self._directory / f"part-{GENERATION}-{RANK}"
         part.write_bytes(state)
-        part.rename(self._directory / f"save-{step}-{RANK}")
+        part.rename(self._directory / f"save-{step}-{WORLD_SIZE}-{RANK}")
 
     def newest(self) -> int:
-        steps = [int(path.name.split("-")[1]) for path in self._directory.glob("save-*")]
-        return max((step for step in steps if steps.count(step) == WORLD_SIZE), default=0)
+        saved = Counter(tuple(map(int, path.name.split("-")[1:3])) for path in self._directory.glob("save-*"))
+        return max((step for (step, world_size), ranks in saved.items() if ranks == world_size), default=0)
 
     def load(self, step: int) -> bytes:
-        return (self._directory / f"save-{step}-{RANK}").read_bytes() if step else b""
+        """Alike on all ranks, so that a gang of another size finds it too."""
+        return next(iter(self._directory.glob(f"save-{step}-*-0"))).read_bytes() if step else b""
 
 
 def main() -> None:
@@ -130,6 +133,8 @@ def train(options: argparse.Namespace, beats: Beats, stopping: list[int]) -> byt
     gang, kept = Gang(), Kept(options.directory)
     begin = int(gang.tell(str(kept.newest()).encode()))
     state = kept.load(begin)
+    if RANK == 0:
+        append(options.directory / "begins", f"{GENERATION} {WORLD_SIZE} {begin}\n")
     beats.steps_total, beats.step, beats.step_started, beats.restored_step = options.steps, begin, begin, begin
     beats.flags |= RESTORED
     beats.enter("start")

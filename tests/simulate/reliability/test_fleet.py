@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.domain.goodput import Bucket
-from holdfast.simulate.reliability import capacity, copies, detection, failures, goodput, interval, rates, repair, shrink, spares
+from holdfast.recover import shrink
+from holdfast.simulate.reliability import capacity, copies, detection, failures, goodput, interval, rates, repair, spares
 from holdfast.simulate.reliability.fleet import BUCKETS, Chances, Lives, play
 from holdfast.simulate.reliability.goodput import Fault, Running
 

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.goodput import Bucket
+from holdfast.recover import shrink
 from holdfast.recover.copies import assign
 from holdfast.recover.interval import optimum_s, share_lost
-from holdfast.simulate.reliability import capacity, copies, detection, failures, goodput, interval, published, rates, repair, shrink, spares
+from holdfast.simulate.reliability import capacity, copies, detection, failures, goodput, interval, published, rates, repair, spares
 from holdfast.simulate.reliability.goodput import Fault, Running
 
 M = 54 * 86400 / 419  # Llama 3.

@@ -93,10 +93,10 @@ class Isolation:
         return self._processes.words
 
     def leave(self, generation: int) -> None:
-        """Its processes are gone: so are its groups."""
+        """Its processes are gone: so are its groups, and those of older ones that nobody is in any more; a worker may live through several generations."""
         for member in self._groups.members():
             matched = _MEMBER.fullmatch(member)
-            if matched and int(matched[1]) == generation:
+            if matched and int(matched[1]) <= generation:
                 self._groups.remove(member)
 
     def close(self) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from holdfast.domain.goodput import Bucket
-from holdfast.simulate.reliability import copies, detection, failures, goodput, interval, shrink, spares
+from holdfast.recover import shrink
+from holdfast.simulate.reliability import copies, detection, failures, goodput, interval, spares
 from holdfast.simulate.reliability.fleet import Chances, play
 from holdfast.simulate.reliability.goodput import Fault, Running
 from holdfast.simulate.reliability.published import Shows

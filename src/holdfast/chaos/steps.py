@@ -1,4 +1,4 @@
-"""Step logs: every rank of a benchmark's script appends a line per finished step to a file of its own, and this reads them as they grow.
+"""Step logs: every rank of a script appends a line per finished step to a file of its own, and this reads them as they grow, under any launcher.
 
 A line is `STEP MONOTONIC PID`: how many steps are finished, when, and in which process. CLOCK_MONOTONIC is one clock for all processes of a machine. The
 process tells a new attempt from the old one, so that a survivor that just finished its step is not taken for a recovery.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+
+_TOGETHER_S = 0.05  # Ranks that step together write it down so close to each other.
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +23,7 @@ class Step:
 class StepLogs:
     directory: Path
     world_size: int
+    name: str = "steps"  # Files are NAME-RANK.
     _steps: dict[int, list[Step]] = field(default_factory=dict)
     _offsets: dict[int, int] = field(default_factory=dict)
 
@@ -32,7 +35,7 @@ class StepLogs:
 
     def _read_rank(self, rank: int) -> None:
         try:
-            with (self.directory / f"steps-{rank}").open("rb") as file:
+            with (self.directory / f"{self.name}-{rank}").open("rb") as file:
                 file.seek(self._offsets.get(rank, 0))
                 data = file.read()
         except FileNotFoundError:
@@ -68,3 +71,16 @@ class StepLogs:
     def furthest(self, pids: set[int]) -> int:
         """The most steps any of these processes has finished."""
         return max((step.step for steps in self.read().values() for step in steps if step.pid in pids), default=0)
+
+    def all_again(self, rank: int, at: float, before: int) -> float | None:
+        """When every rank had finished a step again after `rank` was struck at `at` in process `before`; None while that is not so.
+
+        The struck rank must be another process. The others may have been kept, and a step they finished while it was gone is none of the new gang's.
+        """
+        steps = self.read()
+        anew = next((step for step in steps.get(rank, ()) if step.at > at and step.pid != before), None)
+        if anew is None:
+            return None
+        firsts = [next((step.at for step in steps.get(other, ()) if step.at >= anew.at - _TOGETHER_S), None) for other in range(self.world_size)]
+        known = [first for first in firsts if first is not None]
+        return max(known) if len(known) == self.world_size else None

@@ -1,7 +1,7 @@
 """A long cable: what leaves this network namespace by one interface does so some milliseconds later. `delay_line.py INTERFACE MILLISECONDS`, as root, in it.
 
 Not every kernel has netem. So packets are routed into a tunnel, wait in this process, and go out by a raw socket that is bound to the interface. Connections
-that exist already are delayed too. With SIGTERM the routes are as they were, and what still waits goes out at once.
+that exist already are delayed too. With SIGTERM, or when whoever started it is gone, the routes are as they were, and what still waits goes out at once.
 """
 
 import fcntl
@@ -25,6 +25,7 @@ def ip(*arguments: str) -> str:
 
 
 def main(interface: str, delay_s: float) -> None:
+    parent = os.getppid()
     tunnel = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(tunnel, TUNSETIFF, struct.pack("16sH22x", TUNNEL.encode(), IFF_TUN | IFF_NO_PI))
     out = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_RAW)
@@ -41,7 +42,7 @@ def main(interface: str, delay_s: float) -> None:
     waiting: deque[tuple[float, bytes]] = deque()
     ending: list[int] = []
     signal.signal(signal.SIGTERM, lambda number, _: ending.append(number))
-    while not ending:
+    while not ending and os.getppid() == parent:
         left = max(0.0, waiting[0][0] - time.monotonic()) if waiting else 1.0
         readable, _, _ = select.select([tunnel], [], [], left)
         while readable:

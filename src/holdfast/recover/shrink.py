@@ -1,4 +1,4 @@
-"""Shrink or wait: a node is lost, no spare is ready, one comes after `wait_s`. Go on with fewer meanwhile?
+"""Shrink or wait: nodes are lost, no spare is ready, one comes after `wait_s`. Go on with fewer meanwhile?
 
         waiting    costs  W + restart                                shrinking  costs  shrink + (1 - kept)(W - shrink) + grow
         equal at   W* = shrink + (grow - restart) / kept             kept: speed of the smaller gang, over that of the whole one
@@ -42,3 +42,13 @@ def patient_costs_s(wait_s: float, smaller: Smaller) -> float:
     if wait_s <= patience_s:
         return waiting_costs_s(wait_s, smaller)
     return patience_s + shrinking_costs_s(wait_s - patience_s, smaller)
+
+
+def in_words(wait_s: float, smaller: Smaller) -> str:
+    """The rule with its figures, for the plan."""
+    waiting, shrinking, equal = waiting_costs_s(wait_s, smaller), shrinking_costs_s(wait_s, smaller), worth_shrinking_from_s(smaller)
+    return (
+        f"waiting W = {wait_s:.1f} s costs W + restart = {waiting:.1f} s; going on smaller costs shrink + (1 - kept)(W - shrink) + grow = "
+        f"{smaller.shrink_s:.1f} + {1.0 - smaller.kept:.2f} x {max(0.0, wait_s - smaller.shrink_s):.1f} + {smaller.grow_s:.1f} = {shrinking:.1f} s; "
+        f"they are equal at W* = {equal:.1f} s"
+    )

@@ -1,0 +1,63 @@
+"""What `holdfast chaos` shows: which faults are possible, what came of those that were done, and the scorecard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from holdfast.chaos.scorecard import WEIGHTS, Scorecard, Tried
+from holdfast.cli.words import count, duration
+
+if TYPE_CHECKING:
+    from holdfast.cli.chaos import Told
+
+
+def possible_shown(reasons: Mapping[str, str]) -> RenderableType:
+    table = Table.grid(padding=(0, 2))
+    for key, reason in reasons.items():
+        table.add_row(Text("–", style="dim") if reason else Text("✓", style="green"), key, Text(reason, style="dim"))
+    return table
+
+
+def report_shown(told: Sequence[Told], missed: Sequence[str], card: Scorecard | None) -> RenderableType:
+    table = Table(box=None, padding=(0, 2))
+    for name, justify in (("", "left"), ("step", "right"), ("done", "left"), ("noticed", "right"), ("called", "left"), ("remedy", "left"),
+                          ("back", "right"), ("lost", "right"), ("steps", "right")):  # fmt: skip
+        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+    for one in told:
+        good = one.recovered and one.right
+        table.add_row(
+            Text("✓", style="green") if good else Text("✗", style="bold red"), f"{one.step:,}", Text(one.said), _time(one.noticed_s), Text(one.called),
+            one.remedy, _time(one.back_s), _time(sum(one.lost_s.values())), "–" if one.steps_lost is None else str(one.steps_lost),
+        )  # fmt: skip
+    lines: list[RenderableType] = [table]
+    if missed:
+        lines.append(Text(f"not done, since the time was over or the job had ended: {', '.join(missed)}", style="yellow"))
+    survived = sum(one.recovered for one in told)
+    lines.append(f"{survived} of {count(len(told), 'fault')} survived, {sum(one.right for one in told)} called by the right name.")
+    return Group(*lines, *(card_lines(card) if card is not None else []))
+
+
+def foreign_shown(launcher: str, tried: Sequence[Tried], card: Scorecard) -> RenderableType:
+    table = Table.grid(padding=(0, 2))
+    for one in tried:
+        table.add_row(Text("✓", style="green") if one.recovered else Text("✗", style="bold red"), one.fault, _time(one.lost_s))
+    told = f"{sum(one.recovered for one in tried)} of {count(len(tried), 'fault')} survived under {launcher}, which says nothing of what it found."
+    return Group(table, told, *card_lines(card))
+
+
+def card_lines(card: Scorecard) -> list[RenderableType]:
+    """Every part, its weight, and the sum."""
+    table = Table.grid(padding=(0, 2))
+    for name, part in card.parts.items():
+        table.add_row(name, f"{part:.2f}", Text(f"weighs {WEIGHTS[name]:.2f}", style="dim"))
+    table.add_row(Text("score", style="bold"), Text(f"{100 * card.score:.0f} of 100", style="bold"))
+    return [table]
+
+
+def _time(seconds: float | None) -> str:
+    return "–" if seconds is None else duration(seconds)

@@ -1,0 +1,48 @@
+"""Memory: what to change after an out-of-memory, so that no try is like the one before.
+
+    GPU     fragmented: other segments first · then half the micro-batch with twice the accumulation, down to one sample · then nothing is left
+    host    half the workers of the data loaders, down to none · then half the micro-batch
+
+The global batch is never touched. What fitted once is gone back to at once; the way up is tried only when a person starts the job again (`Fitting.upwards`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from holdfast.domain.diagnosis import Cause, Diagnosis
+from holdfast.domain.fitting import Fitting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adjustment:
+    """What is tried next, and why; without a fitting nothing is left to try."""
+
+    because: str
+    fitting: Fitting | None = None
+
+
+def adjust(diagnosis: Diagnosis, fitting: Fitting) -> Adjustment | None:
+    """The next try after an out-of-memory; None where it came from something else, or nothing about it can be changed from here."""
+    if diagnosis.cause is not Cause.OUT_OF_MEMORY:
+        return None
+    if diagnosis.memory == "fragmented" and not fitting.expandable:
+        because = "the memory was there, in pieces: all ranks start again with segments that can grow"
+        return Adjustment(because=because, fitting=replace(fitting, expandable=True))
+    workers = diagnosis.loader_workers // 2
+    if not diagnosis.memory and diagnosis.loader_workers and fitting.loader_workers != workers:  # A loader with a time limit keeps one, whatever it is told.
+        because = f"the machine's memory was short: data loaders start again with {workers} workers instead of {diagnosis.loader_workers}"
+        return Adjustment(because=because, fitting=replace(fitting, loader_workers=workers))
+    if diagnosis.memory == "held" or not diagnosis.micro_batch:
+        return None
+    return _smaller(diagnosis.micro_batch, fitting)
+
+
+def _smaller(tried: int, fitting: Fitting) -> Adjustment:
+    if tried == 1:
+        return Adjustment(because="not even one sample fits into the memory of a rank: a smaller model, shorter samples or another GPU is needed")
+    fits = fitting.fits if fitting.fits < tried else 0
+    micro_batch = fits or tried // 2
+    known = "which fitted before" if fits else "half of it"
+    because = f"{tried} samples at once do not fit: all ranks start again with {micro_batch}, {known}, in more batches a step; the step's samples stay the same"
+    return Adjustment(because=because, fitting=replace(fitting, micro_batch=micro_batch, fits=fits, too_big=tried))

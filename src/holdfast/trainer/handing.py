@@ -1,0 +1,117 @@
+"""Handing over: in a gang that has rejoined, those who hold the newest step whole give it to those who do not, over the new process group.
+
+    each rank says in the store which step it holds ─► the highest counts ─► every other rank gets it from one who has it
+
+A rank that was in the middle of its optimizer's step when the gang broke has finished it or holds nothing, so that nobody mixes two steps. Nothing is pickled:
+what is sent is what a checkpoint would hold.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from holdfast.checkpoint.document import from_document, to_document
+from holdfast.checkpoint.pieces import apply, gpu_of
+from holdfast.checkpoint.read import Restored
+from holdfast.checkpoint.state import as_bytes, empty, kind_of
+from holdfast.trainer.parting import Kept
+from holdfast.trainer.place import Place, process_group
+from holdfast.trainer.streams import found
+
+NOBODY_CODE: Final = 77  # No rank holds a step whole: control starts all of them again from a checkpoint.
+_PACK_BYTES: Final = 32 << 20  # Small tensors travel together.
+
+
+def take_over(kept: Kept, pieces: Mapping[str, Any], place: Place) -> Restored:
+    """Put the newest step that anybody holds into `pieces`. Raises SystemExit when nobody holds one."""
+    group = process_group()
+    assert group is not None and place.generation is not None, "a gang that rejoins has a process group"
+    steps = _vote(group, kept.step, place)
+    newest = max(steps)
+    if newest < 0:
+        raise SystemExit(NOBODY_CODE)
+    holders = [rank for rank, step in enumerate(steps) if step == newest]
+    behind = [rank for rank, step in enumerate(steps) if step != newest]
+    giver = {rank: holders[number % len(holders)] for number, rank in enumerate(behind)}
+    states: Mapping[str, Any]
+    progress: Mapping[str, Any]
+    if place.rank in giver:
+        states, progress = _receive(group, giver[place.rank], gpu_of(pieces))
+        # A rank that is a step behind had drawn all of that step's before the others could finish it; one that is new finds where the last one was.
+        randomness = kept.drawn or (found(place.snapshots / f"randomness-{place.rank}", newest) if place.snapshots is not None else {})
+    else:
+        for rank in [rank for rank in behind if giver[rank] == place.rank]:
+            _send(group, rank, kept.states, kept.progress)
+        states, progress, randomness = kept.states, kept.progress, kept.randomness
+    apply(pieces, states, _nothing_to_fill)
+    return Restored(
+        name="", step=newest, generation=place.generation - 1, world_size=place.world_size, progress=dict(progress), randomness=dict(randomness)
+    )  # fmt: skip
+
+
+def _vote(group: Any, step: int, place: Place) -> list[int]:
+    store = group.PrefixStore("holdfast/rejoin", group.distributed_c10d._get_default_store())
+    store.set(f"step/{place.rank}", str(step))
+    return [int(store.get(f"step/{rank}")) for rank in range(place.world_size)]
+
+
+def _send(group: Any, to: int, states: Mapping[str, Any], progress: Mapping[str, Any]) -> None:
+    import torch
+
+    tensors: list[Any] = []
+    document = to_document({"pieces": dict(states), "progress": dict(progress)}, tensors)
+    text = json.dumps({"document": document, "kinds": [kind_of(tensor) for tensor in tensors]}).encode()
+    device = _travels_on(group)
+    group.send(torch.tensor([len(text)], device=device), to)
+    group.send(torch.frombuffer(bytearray(text), dtype=torch.uint8).to(device), to)
+    for pack in _packs([tensor.nbytes for tensor in tensors]):
+        parts = [as_bytes(tensors[number]).to(device) for number in pack]
+        group.send(parts[0] if len(parts) == 1 else torch.cat(parts), to)
+
+
+def _receive(group: Any, giver: int, gpu: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    import torch
+
+    device = _travels_on(group)
+    length = torch.zeros(1, dtype=torch.int64, device=device)
+    group.recv(length, giver)
+    text = torch.empty(int(length), dtype=torch.uint8, device=device)
+    group.recv(text, giver)
+    note = json.loads(bytes(text.cpu().numpy()))
+    tensors = [empty(kind, gpu) for kind in note["kinds"]]
+    for pack in _packs([tensor.nbytes for tensor in tensors]):
+        targets = [as_bytes(tensors[number]) for number in pack]
+        landed = torch.empty(sum(target.numel() for target in targets), dtype=torch.uint8, device=device)
+        group.recv(landed, giver)
+        for target, part in zip(targets, landed.split([target.numel() for target in targets]), strict=True):
+            target.copy_(part)
+    value = from_document(note["document"], tensors)
+    return value["pieces"], value["progress"]
+
+
+def _travels_on(group: Any) -> Any:
+    """Where a tensor must be to be sent."""
+    import torch
+
+    return torch.device("cuda", torch.cuda.current_device()) if group.get_backend() == "nccl" else torch.device("cpu")
+
+
+def _packs(sizes: Sequence[int]) -> Iterator[list[int]]:
+    """Numbers of tensors with bytes in them, in order, as many at a time as make a pack."""
+    pack: list[int] = []
+    packed = 0
+    for number, size in enumerate(sizes):
+        if pack and size and packed + size > _PACK_BYTES:
+            yield pack
+            pack, packed = [], 0
+        if size:
+            pack.append(number)
+            packed += size
+    if pack:
+        yield pack
+
+
+def _nothing_to_fill(tensors: dict[str, Any]) -> None:
+    raise AssertionError(f"{sorted(tensors)} lie otherwise than on the rank that sent them, though the state is replicated")

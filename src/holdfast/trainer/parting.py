@@ -1,0 +1,298 @@
+"""Parting: how a rank of a broken gang gets out of its loop alive, with the last step it has whole.
+
+    the agent ──"part"──► a thread that waits at a pipe ──┬─ shuts the sockets of the process group: a collective fails where it waits
+                                                          └─ a signal to the main thread: Python code is left with `Parted`
+
+`Parted` is raised by the signal's handler, which runs in the main thread itself, so that where that thread is can be known for certain: never within our own
+code (a save, a beat), and never from the first optimizer's step on until the loop asks for the next one. A step is either done on a rank or it is not.
+
+What a forward pass changes before the optimizer steps (buffers, random numbers, small pieces of the script's own) is copied at the end of every step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from types import FrameType
+from typing import Any, Final, TypeVar
+
+from holdfast.checkpoint.pieces import capture, shared_names, state_of, unwrapped
+from holdfast.checkpoint.plain import is_dtensor, to_plain
+from holdfast.domain.beat import WAITS
+from holdfast.trainer import sockets
+from holdfast.trainer.beats import Beats
+from holdfast.trainer.streams import Raw, Streams, as_captured, draw
+
+PART, REJOIN = "part", "rejoin"  # The agent's words.
+NOTHING_WHOLE: Final = -1
+_SIGNAL: Final = signal.SIGRTMIN + 12
+_AGAIN_S: Final = 0.02  # A signal may come at a moment when nothing can be raised, and user code may swallow what is: it is sent until the loop is left.
+_FINISH_S: Final = 0.5  # So long a rank that is past its optimizer may take to its next step before the sockets are shut under it.
+_LIGHT_BYTES: Final = 1 << 20  # What pieces besides models and optimizers may hold: it is copied at every step.
+Item = TypeVar("Item")
+Returned = TypeVar("Returned")
+
+
+class Parted(BaseException):
+    """The gang has broken: this rank is to leave its loop and to wait for its new place. Not an Exception, so that a loop's own handlers let it pass."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What a rank brings along: the newest step it holds whole. The tensors are those it trained with."""
+
+    step: int = NOTHING_WHOLE
+    states: Mapping[str, Any] = field(default_factory=dict)
+    progress: Mapping[str, Any] = field(default_factory=dict)
+    randomness: Mapping[str, Any] = field(default_factory=dict)  # As they were after that step,
+    drawn: Mapping[str, Any] = field(default_factory=dict)  # and where they were when the loop was left.
+
+
+class Parting:
+    """One process's readiness to part, from the function that rejoins to its end. Made in the main thread."""
+
+    def __init__(self, directory: Path) -> None:
+        self.pipe = directory / f"rejoin-{os.getpid()}"
+        self.wanted = threading.Event()
+        self._has_place, self._lock = threading.Event(), threading.Lock()
+        self._main, self._owner = threading.get_ident(), os.getpid()
+        self._generation, self._before = 0, sockets.opened()
+        self._inside = True  # Our own code runs, not the loop's body.
+        self._committed = False  # An optimizer has begun to step, and the loop has not asked for the next step.
+        self._waits = False
+        self._boundary: _Boundary | None = None
+        self._beats: Beats | None = None
+        self._handles: list[Any] = []
+
+    # The agent's word.
+
+    def listen(self) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            self.pipe.unlink()
+        os.mkfifo(self.pipe, 0o600)
+        signal.signal(_SIGNAL, self._asked)
+        self._fd = os.open(self.pipe, os.O_RDWR | os.O_CLOEXEC)  # With an end to write to held open a reader never sees the end of it.
+        threading.Thread(target=self._hear, name="holdfast-rejoin", daemon=True).start()
+
+    def close(self) -> None:
+        """The function has ended: nothing is left that could be parted from."""
+        self._inside = True
+        signal.signal(_SIGNAL, signal.SIG_IGN)  # One may be on its way.
+        with contextlib.suppress(OSError):
+            self.pipe.unlink()
+            os.write(self._fd, b"\n")  # Wakes the thread, which ends.
+
+    def _hear(self) -> None:
+        with open(self._fd) as words:
+            for line in words:
+                word, _, generation = line.strip().partition(" ")
+                if not word:
+                    return
+                # An agent that died and came back may say again what was done long ago.
+                if word == PART and int(generation) == self._generation and not self._waits:
+                    self.wanted.set()
+                    threading.Thread(target=self._break_out, name="holdfast-part", daemon=True).start()
+                elif word == REJOIN and int(generation) > self._generation and self._waits:
+                    self._has_place.set()
+
+    def _break_out(self) -> None:
+        """Until the main thread waits for its place, or somebody loses patience and ends the process."""
+        patient_until, generation = monotonic() + _FINISH_S, self._generation
+        _abort_nccl()
+        while True:
+            with self._lock:  # Else the next gang's sockets might be shut by one who was held up.
+                if self._waits or self._generation != generation:
+                    return
+                if not self._committed or monotonic() > patient_until:
+                    sockets.shut(self._before)
+            signal.pthread_kill(self._main, _SIGNAL)
+            self._has_place.wait(_AGAIN_S)
+
+    def _asked(self, number: int, frame: FrameType | None) -> None:
+        if os.getpid() == self._owner and self.wanted.is_set() and not (self._inside or self._committed) and _is_called(frame):
+            raise Parted
+
+    # The loop.
+
+    def begin(self, generation: int) -> None:
+        """The function is called: whatever it opens from here on belongs to the gang."""
+        with self._lock:
+            self._generation, self._before = generation, sockets.opened()
+            self.wanted.clear()
+            self._has_place.clear()
+            self._inside = self._committed = self._waits = False
+        self._boundary = None
+
+    def call(self, function: Callable[[], Returned]) -> Returned:
+        """What is raised out of the function passes through here; below this frame nothing is raised."""
+        return function()
+
+    def watch(self, pieces: Mapping[str, Any], beats: Beats, streams: Streams) -> None:
+        """`guard` was called in it."""
+        import torch
+
+        self._beats, self._boundary = beats, _Boundary(pieces, streams)
+        optimizers = [piece for piece in pieces.values() if isinstance(piece, torch.optim.Optimizer)]
+        models = [piece for piece in pieces.values() if isinstance(piece, torch.nn.parallel.DistributedDataParallel)]
+        self._handles = [optimizer.register_step_pre_hook(self._commit) for optimizer in optimizers]
+        self._handles += [model.register_forward_hook(self._forwarded) for model in models]
+
+    def _forwarded(self, *_: Any) -> None:
+        """From here on the others may finish this step without this rank."""
+        if not self._committed and self._boundary is not None:
+            self._boundary.foresee()
+
+    def _commit(self, *_: Any) -> None:
+        self._committed = True
+
+    def through(self, items: Iterable[Item]) -> Iterator[Item]:
+        """The same items; while the loop works on one, it may be raised out of it."""
+        self._inside = True
+        for item in items:
+            self._inside = False
+            if self.wanted.is_set():
+                raise Parted
+            yield item
+            self._inside = True
+        self._inside = False
+
+    def complete(self, step: int, progress: Mapping[str, Any]) -> None:
+        """`step` is done on this rank."""
+        if self._boundary is not None:
+            self._boundary.copy(step, progress)
+        self._committed = False
+
+    # Leaving.
+
+    def keep(self) -> Kept:
+        """What this rank has whole. The optimizer's hooks and the gang's own are taken off."""
+        boundary, self._boundary = self._boundary, None
+        self._inside = True
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        if boundary is None or boundary.step == NOTHING_WHOLE or self._committed:
+            return Kept()
+        return boundary.keep()
+
+    def say_that_it_waits(self, step: int) -> None:
+        self._waits = True
+        if self._beats is not None:
+            self._beats.step = step
+            self._beats.flags |= WAITS
+            self._beats.enter("rejoin")
+            self._beats = None
+
+    def wait(self, within_s: float) -> bool:
+        """Whether the new place is written down."""
+        return self._has_place.wait(within_s)
+
+
+class _Boundary:
+    """Copies of what changes within a step before the optimizer steps."""
+
+    def __init__(self, pieces: Mapping[str, Any], streams: Streams) -> None:
+        import torch
+
+        self.step = NOTHING_WHOLE
+        self._pieces, self._streams = pieces, streams
+        modules = [unwrapped(piece) for piece in pieces.values() if isinstance(unwrapped(piece), torch.nn.Module)]
+        self._buffers = [buffer for module in modules for buffer in module.buffers()]
+        self._copies = [buffer.detach().clone() for buffer in self._buffers]
+        heavy = (torch.nn.Module, torch.optim.Optimizer)
+        self._light = {name: piece for name, piece in pieces.items() if not isinstance(unwrapped(piece), heavy)}
+        self._states: dict[str, Any] = {}
+        self._progress: Mapping[str, Any] = {}
+        self._raw: Raw | None = None
+
+    def copy(self, step: int, progress: Mapping[str, Any]) -> None:
+        import torch
+
+        if self._buffers:
+            with torch.no_grad():
+                torch._foreach_copy_(self._copies, self._buffers)
+        self._states = {name: copy.deepcopy(state_of(name, piece)) for name, piece in self._light.items()}
+        self._progress, self._raw = progress, draw()
+        self.step = step
+        self._streams.note(step, self._raw)
+
+    def foresee(self) -> None:
+        """Where the random numbers will be after this step, if nothing more is drawn."""
+        if self.step != NOTHING_WHOLE:
+            self._streams.note(self.step + 1, draw())
+
+    def keep(self) -> Kept:
+        import torch
+
+        assert self._raw is not None
+        with torch.no_grad():
+            for buffer, kept in zip(self._buffers, self._copies, strict=True):
+                buffer.copy_(kept)
+        states = capture({name: piece for name, piece in self._pieces.items() if name not in self._light})
+        states |= {name: to_plain(state, name) for name, state in self._states.items()}
+        return Kept(step=self.step, states=states, progress=self._progress, randomness=as_captured(self._raw), drawn=as_captured(draw()))
+
+
+def _is_called(frame: FrameType | None) -> bool:
+    """Whether the function is still under way, and not already left with an exception of its own."""
+    while frame is not None and frame.f_code is not Parting.call.__code__:
+        frame = frame.f_back
+    return frame is not None
+
+
+def release(pieces: Mapping[str, Any]) -> None:
+    """Models and scalers as they are before a step, with nothing of the old gang on them."""
+    import torch
+
+    for piece in map(unwrapped, pieces.values()):
+        if isinstance(piece, torch.nn.parallel.DistributedDataParallel):
+            piece._remove_autograd_hooks()  # A reference to it that stays somewhere must not take part in the next gang's backward pass.
+        if isinstance(piece, torch.nn.Module):
+            piece.zero_grad(set_to_none=True)
+        if isinstance(piece, torch.amp.GradScaler):
+            piece._per_optimizer_states.clear()  # Gradients that were unscaled in the step that was broken off.
+
+
+def why_not(pieces: Mapping[str, Any]) -> str:
+    """Why a live peer could not give a rank this state, or nothing."""
+    import torch
+
+    shared = shared_names(pieces)
+    if not any(isinstance(unwrapped(pieces[name]), torch.nn.Module) for name in shared):
+        return "no model among its pieces is kept alike on all ranks by DistributedDataParallel"
+    own = [name for name, piece in pieces.items() if isinstance(piece, torch.optim.Optimizer) and name not in shared]
+    if own or not any(isinstance(piece, torch.optim.Optimizer) for piece in pieces.values()):
+        return f"{own[0]} optimizes what is no part of a model in DistributedDataParallel" if own else "there is no optimizer among its pieces"
+    tensors = [tensor for piece in map(unwrapped, pieces.values()) if isinstance(piece, torch.nn.Module) for tensor in piece.parameters()]
+    if any(is_dtensor(tensor) for tensor in tensors):
+        return "part of it is sharded, and nobody else holds that part"
+    light = {name: piece for name, piece in pieces.items() if not isinstance(unwrapped(piece), (torch.nn.Module, torch.optim.Optimizer))}
+    for name, piece in light.items():
+        if _bytes_in(state_of(name, piece)) > _LIGHT_BYTES:
+            return f"{name} holds more than {_LIGHT_BYTES >> 20} MiB, which would have to be copied at every step"
+    return ""
+
+
+def _bytes_in(value: Any) -> int:
+    if isinstance(value, Mapping):
+        return sum(map(_bytes_in, value.values()))
+    if isinstance(value, list | tuple | set):
+        return sum(map(_bytes_in, value))
+    return int(getattr(value, "nbytes", 8))
+
+
+def _abort_nccl() -> None:
+    """NCCL can abort; gloo cannot. An abort may hang itself, and is left to: the agent has a deadline for all of it."""
+    import torch.distributed as distributed
+
+    with contextlib.suppress(RuntimeError, ValueError):  # The main thread may just have left the group.
+        if not distributed.is_initialized() or "nccl" not in distributed.get_backend():
+            return
+        threading.Thread(target=distributed.distributed_c10d._abort_process_group, name="holdfast-abort", daemon=True).start()

@@ -1,0 +1,52 @@
+"""A suite under another launcher: one is made up here that starts all ranks again when one of them exits, and sees nothing else, as torchrun does."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.chaos import foreign
+from holdfast.errors import UserError
+
+LAUNCHER = """
+import os, subprocess, sys, time
+count, script = int(sys.argv[sys.argv.index("--nproc-per-node") + 1]), sys.argv[sys.argv.index("--max-restarts") + 2:]
+while True:
+    ranks = [subprocess.Popen([sys.executable, *script], env={**os.environ, "RANK": str(rank)}) for rank in range(count)]
+    while all(rank.poll() is None for rank in ranks):
+        time.sleep(0.01)
+    for rank in ranks:
+        rank.kill()
+        rank.wait()
+"""
+SCRIPT = """
+import time
+from holdfast.chaos.listen import Listener
+orders = Listener()
+for step in range(1_000_000):
+    orders.listen(step)
+    time.sleep(0.005)
+"""
+
+
+def test_what_ends_a_rank_is_survived_and_what_hangs_it_is_not_and_nothing_counts_as_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "made_up_launcher.py").write_text(LAUNCHER)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(Path(holdfast.__file__).parents[1]))))
+    monkeypatch.setattr(foreign, "LAUNCHERS", {"made up": "made_up_launcher"})
+    monkeypatch.setattr(foreign, "KEYS", ("worker_killed", "rank_asleep", "exception"))
+    monkeypatch.setattr(foreign, "_BACK_S", 5.0)
+    said: list[str] = []
+    done = foreign.run_suite("made up", [str(tmp_path / "script.py")], ranks=2, scratch=tmp_path, seed=1, say=said.append)
+    assert {one.fault: one.recovered for one in done.tried} == {"worker_killed": True, "rank_asleep": False, "exception": True}
+    assert not any(one.found for one in done.tried)
+    assert all((one.lost_s is not None) == one.recovered for one in done.tried)
+    assert said.count("storm: not survived") == 1
+
+
+def test_a_launcher_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--launcher is one of torchrun, not 'catapult'"):
+        foreign.run_suite("catapult", ["x.py"], ranks=1, scratch=tmp_path, seed=0, say=lambda text: None)

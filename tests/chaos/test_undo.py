@@ -1,0 +1,94 @@
+"""Whatever a storm does is put right: at its end, and also when the storm itself is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast.agent import tree
+from holdfast.chaos.undo import Remove, Send, Undoing, Write, identity
+
+STRIKES = """
+import os, signal, sys, time
+from pathlib import Path
+from holdfast.chaos.undo import Send, Undoing, identity, watchdog
+path, pid = Path(sys.argv[1]), int(sys.argv[2])
+with watchdog(path):
+    Undoing(path).add(Send(process=identity(pid), signal=signal.SIGCONT))
+    os.kill(pid, signal.SIGSTOP)
+    print("struck", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def sleeper() -> Iterator[int]:
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as process:
+        yield process.pid
+        process.kill()
+
+
+def eventually(look: object) -> None:
+    deadline = time.monotonic() + 30.0
+    while not look():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_undos_are_done_from_the_newest_to_the_oldest_and_then_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("spoiled")
+    (tmp_path / "dir").mkdir()
+    undoing = Undoing(tmp_path / "undo")
+    undoing.add(Remove(path=str(tmp_path / "dir")), Remove(path=str(tmp_path / "dir" / "inner")))
+    undoing.add(Write(path=str(tmp_path / "file"), data=b"right  "))
+    (tmp_path / "dir" / "inner").write_text("")
+    assert undoing.heal() == []
+    assert (tmp_path / "file").read_text() == "right  "
+    assert not (tmp_path / "dir").exists()
+    assert not undoing.path.exists()
+    assert undoing.heal() == []
+
+
+def test_what_was_only_half_written_down_was_never_done(tmp_path: Path) -> None:
+    undoing = Undoing(tmp_path / "undo")
+    (tmp_path / "file").write_text("")
+    undoing.add(Remove(path=str(tmp_path / "file")))
+    with undoing.path.open("ab") as file:
+        file.write(b'{"type":"Remo')
+    assert undoing.heal() == []
+    assert not (tmp_path / "file").exists()
+
+
+def test_what_is_gone_already_needs_nothing(tmp_path: Path) -> None:
+    undoing = Undoing(tmp_path / "undo")
+    undoing.add(Remove(path=str(tmp_path / "gone")), Write(path=str(tmp_path / "gone"), data=b"x"), Send(process=(2**22 - 1, 1), signal=signal.SIGCONT))
+    assert undoing.heal() == []
+
+
+def test_a_process_that_is_another_one_by_now_is_left_alone(tmp_path: Path, sleeper: int) -> None:
+    (tmp_path / "file").write_text("kept")
+    undoing = Undoing(tmp_path / "undo")
+    stranger = (sleeper, identity(sleeper)[1] - 1)
+    undoing.add(Send(process=stranger, signal=signal.SIGKILL), Write(path=str(tmp_path / "file"), data=b"lost", process=stranger))
+    undoing.heal()
+    assert tree.state(sleeper) != "Z"
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_when_the_storm_is_killed_its_watchdog_puts_things_right_and_leaves(tmp_path: Path, sleeper: int) -> None:
+    with subprocess.Popen([sys.executable, "-c", STRIKES, str(tmp_path / "undo"), str(sleeper)], stdout=subprocess.PIPE) as storm:
+        assert storm.stdout is not None
+        assert storm.stdout.readline() == b"struck\n"
+        eventually(lambda: tree.state(sleeper) == "T")
+        watching = [one.pid for one in tree.descendants(storm.pid)]
+        os.kill(storm.pid, signal.SIGKILL)
+    eventually(lambda: tree.state(sleeper) != "T")
+    eventually(lambda: not (tmp_path / "undo").exists())
+    eventually(lambda: all(tree.read(pid) is None for pid in watching))

@@ -1,0 +1,157 @@
+"""Rejoin, seen from within: a gang that breaks again and again leaves nothing behind, and whatever a loop is doing, it is left or finished, never torn.
+
+The test is the agent here: it says its words into the ranks' pipes and reads what they did in their beats.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from trainer.gang import Gang
+
+from holdfast.domain.beat import BEAT_FILE_BYTES, WAITS, read_beat
+
+PATIENCE_S = 60.0
+RANKS = 2
+TIMES = int(os.environ.get("HOLDFAST_REJOINS", "8"))
+
+
+class Agent:
+    """Breaks a gang and puts it together again, with all its ranks."""
+
+    def __init__(self, gang: Gang, directory: Path) -> None:
+        self._gang, self._directory, self._generation = gang, directory, 0
+        self._stores: list[Any] = []
+
+    def pids(self) -> list[int]:
+        return [process.pid or 0 for process in self._gang._processes]
+
+    def part(self, ranks: list[int]) -> dict[int, int]:
+        """The step that each rank holds whole."""
+        for rank in ranks:
+            self._say(rank, f"part {self._generation}")
+        return {rank: self._waits(rank) for rank in ranks}
+
+    def place(self, ranks: list[int]) -> None:
+        import torch.distributed as dist
+
+        self._generation += 1
+        self._stores = [dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)]
+        for rank in ranks:
+            beats = self._beats(rank)
+            beats.write_bytes(bytes(BEAT_FILE_BYTES))
+            place = self._directory / f"place-{self.pids()[rank]}"
+            env = {
+                "MASTER_PORT": str(self._stores[0].port), "HOLDFAST_BEATS": str(beats), "HOLDFAST_GENERATION": str(self._generation), "HOLDFAST_REJOIN": "1",
+            }  # fmt: skip
+            place.write_text(json.dumps(env))
+            self._say(rank, f"rejoin {self._generation}")
+
+    def step(self, rank: int) -> int:
+        beat = read_beat(self._beats(rank).read_bytes()) if self._beats(rank).exists() else None
+        return beat.step if beat is not None and not beat.flags & WAITS and beat.phase == "step" else -1
+
+    def wait_for_step(self, step: int) -> None:
+        eventually(lambda: min(self.step(rank) for rank in range(RANKS)) >= step, self._gang)
+
+    def _waits(self, rank: int) -> int:
+        def look() -> bool:
+            beat = read_beat(self._beats(rank).read_bytes())
+            return beat is not None and bool(beat.flags & WAITS)
+
+        eventually(look, self._gang)
+        beat = read_beat(self._beats(rank).read_bytes())
+        assert beat is not None
+        return beat.step
+
+    def _say(self, rank: int, word: str) -> None:
+        pipe = self._directory / f"rejoin-{self.pids()[rank]}"
+        eventually(pipe.exists, self._gang)
+        pipe.write_text(f"{word}\n")
+
+    def _beats(self, rank: int) -> Path:
+        return self._gang.directory / (f"rank-{rank}.beats" if not self._generation else f"rank-{rank}.beats.{self._generation}")
+
+
+def eventually(look: Any, gang: Gang) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not look():
+        if time.monotonic() > deadline_s:
+            for rank in range(gang.ranks):
+                gang.signal(rank, signal.SIGUSR1)  # What it is doing, for the message.
+            time.sleep(1.0)
+            raise AssertionError("\n".join(gang.log(rank) for rank in range(gang.ranks)))
+        assert all(process.is_alive() for process in gang._processes), "\n".join(gang.log(rank) for rank in range(gang.ranks))
+        time.sleep(0.002)
+
+
+def gang_of(tmp_path: Path, body: Any) -> Gang:
+    memory = tmp_path / "memory"
+    memory.mkdir()
+    return Gang(tmp_path / "gang", body, ranks=RANKS, env={"HOLDFAST_SNAPSHOTS": str(memory), "HOLDFAST_GENERATION": "0"}, where=str(tmp_path))
+
+
+def trains_a_kept_model(where: str) -> None:
+    """And writes down, at the beginning of each life of its gang, what this process has."""
+    import faulthandler
+    import gc
+
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+
+    import holdfast
+
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(64, 256), nn.BatchNorm1d(256), nn.Linear(256, 8))
+    optimizer = torch.optim.AdamW(net.parameters())
+
+    @holdfast.rejoin
+    def train() -> None:
+        # Once in a while gloo does not notice that its sockets are shut. The agent would end the rank; here it has a timeout of its own.
+        dist.init_process_group("gloo", timeout=timedelta(seconds=10))
+        model = nn.parallel.DistributedDataParallel(net)
+        run = holdfast.guard(model=model, optimizer=optimizer)
+        gc.collect()
+        has = {
+            "threads": len(os.listdir("/proc/self/task")), "descriptors": len(os.listdir("/proc/self/fd")), "groups": len(dist.distributed_c10d._world.pg_map),
+            "memory": int(Path("/proc/self/statm").read_text().split()[1]) * 4096, "wrappers": sum(isinstance(one, type(model)) for one in gc.get_objects()),
+            "hooks": len(optimizer._optimizer_step_pre_hooks) + sum(len(one._post_accumulate_grad_hooks or ()) for one in net.parameters()),
+        }  # fmt: skip
+        with (Path(where) / f"has-{dist.get_rank()}").open("a") as file:
+            file.write(json.dumps(has) + "\n")
+        for _ in run.steps(1 << 30):
+            model(torch.randn(8, 64)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        dist.destroy_process_group()
+
+    train()
+
+
+def test_rejoins_leave_nothing_behind_however_many(tmp_path: Path) -> None:
+    with gang_of(tmp_path, trains_a_kept_model) as gang:
+        agent, everybody = Agent(gang, tmp_path / "memory"), list(range(RANKS))
+        step = 1
+        for _ in range(TIMES):
+            agent.wait_for_step(step)
+            held = agent.part(everybody)
+            assert max(held.values()) >= step
+            assert max(held.values()) - min(held.values()) <= 1
+            step = max(held.values()) + 1
+            agent.place(everybody)
+        agent.wait_for_step(step)
+        for rank in everybody:
+            lives = [json.loads(line) for line in (tmp_path / f"has-{rank}").read_text().splitlines()]
+            assert len(lives) == TIMES + 1
+            for what in ("threads", "descriptors", "groups", "wrappers", "hooks"):
+                assert lives[-1][what] <= max(life[what] for life in lives[1:4]), f"{what} of rank {rank} grew: {[life[what] for life in lives]}"
+            grown = lives[-1]["memory"] - lives[3]["memory"]
+            assert grown < (4 << 20) + TIMES * (64 << 10), f"rank {rank} grew by {grown} bytes in {TIMES - 3} rejoins"
