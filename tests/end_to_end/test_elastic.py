@@ -25,9 +25,8 @@ def _begins(job: Job) -> list[tuple[int, int, int]]:
 def test_a_gang_goes_on_without_a_lost_node_and_takes_it_in_again(state: Path) -> None:
     with Job(state, options=["--nnodes", "2:3", "--resize-every-s", 0], arguments=["--step-s", 0.02, "--steps", 700]) as job:
         job.wait_for_step(20)
-        gang = job.state().gang
-        assert gang is not None
-        lost = gang.nodes[1]
+        gang = eventually(lambda: (gang := job.state().gang) is not None and gang.ready and gang, what="a gang whose first step control has heard of")
+        lost = gang.nodes[1]  # Sooner, nobody would know what a restart takes, and it would be believed to be dear.
         spec = lose_node(job, lost)
         eventually(lambda: [one for one in _begins(job) if one[0] == 2], what="a second generation")
         job.wait_for_step(job.step() + 20)

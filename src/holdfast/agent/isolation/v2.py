@@ -9,7 +9,8 @@ Home is the group we were started in. It is ours to divide when it was handed ov
 of its own) and nobody but us is in it: others are not moved. Who is ours is told by descent from the process that launched this agent. What is made for
 ourselves is not undone: when the last of us has left, home is empty, and goes with whoever made it.
 
-Written after Documentation/admin-guide/cgroup-v2.rst; tested against directories that behave like it, and not yet run on a kernel that has it.
+Written after Documentation/admin-guide/cgroup-v2.rst. Tested against directories that behave like it; on a kernel that has it jobs ran, and out-of-memory kills
+were told. The limits of one job beside another were not tried there.
 """
 
 from __future__ import annotations
