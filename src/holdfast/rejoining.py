@@ -8,9 +8,13 @@ Only a gang that has finished a step since it was formed can do it. So a rejoin 
 
 from __future__ import annotations
 
+from typing import Final
+
 from holdfast.domain.job import Mode
 from holdfast.domain.plan import Plan, Rung
 from holdfast.domain.state import Gang, NodeState, State
+
+PROVEN_STEPS: Final = 5  # A checkpoint that gives NaN is known by its first steps. Sooner, survivors might hold what it gave, and nobody would look again.
 
 
 def why_not(state: State) -> str:
@@ -25,6 +29,8 @@ def why_not(state: State) -> str:
         return "a person is asked first, and nobody waits that long"
     if Rung.REJOIN.name.lower() in spec.policy.never:
         return "the policy forbids it (--never)"
+    if gang.restore and state.step < gang.restore_step + PROVEN_STEPS:
+        return f"{gang.restore} was restored less than {PROVEN_STEPS} steps ago, and is not known to be sound"
     if any(finding.kind == "poisoned_checkpoint" for one in state.incidents if one.is_open for finding in one.findings):
         return "the state that survivors hold is what is wrong"
     return ""

@@ -286,6 +286,8 @@ class Judge:
         if accused:
             raise Broken(f"checkpoints {sorted(accused)} are good and were called poisoned")
         last = training.attempts.get(state.generation)
+        while last is not None and last.kept_of:
+            last = training.attempts[last.kept_of]  # What rejoins holds what a gang before it has restored.
         if state.outcome is Outcome.FINISHED and last is not None and last.not_finite and _watched(last, self.world.control.life):
             raise Broken("the job finished on NaN, and control had seen it from its first steps")
         back = itertools.groupby(state.attempts, lambda one: one.cause == Cause.POISONED_CHECKPOINT and not one.progressed)

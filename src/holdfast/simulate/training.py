@@ -68,6 +68,7 @@ class Attempt:
     save_s: float = 0.0
     saved_step: int = -1
     saved_at: int = -1  # The last step of which a save was begun.
+    kept_of: int = 0  # The generation whose survivors it began with.
     not_finite: bool = False  # It restored NaN: so is every loss, and all that it saves.
     looks: set[tuple[int, int]] = field(default_factory=set)  # Control's life and the step, whenever control saw it after a step.
 
@@ -134,7 +135,7 @@ class Training:
             one = self.attempts[kept_of]  # What its survivors hold.
             return Attempt(
                 generation=generation, restore="", step_started=one.step, store_port=store_port, step=one.step, position=one.position, weights=one.weights,
-                not_finite=one.not_finite,
+                not_finite=one.not_finite, kept_of=kept_of,
             )  # fmt: skip
         if not restore:
             return Attempt(generation=generation, restore="", step_started=0, store_port=store_port, step=0, position=0, weights=0)
