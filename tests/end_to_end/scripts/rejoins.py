@@ -1,7 +1,7 @@
 """A DDP training that rejoins and can be hurt, of which every bit and every sample is accounted for: rejoins.py DIRECTORY STEPS STEP_S.
 
-SIGUSR1 raises in it; SIGUSR2 lets it swallow whatever is raised from the next step on, for good. Dropout, moments, a scheduler and the order of the data are
-all part of what must come out the same: each rank writes down the samples it used in a step and a checksum of what it then had.
+SIGUSR1 lets it raise in its next step; SIGUSR2 lets it swallow whatever is raised from the next step on, for good. Dropout, moments, a scheduler and the order
+of the data are all part of what must come out the same: each rank writes down the samples it used in a step and a checksum of what it then had.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from torch import nn
 import holdfast
 
 directory, steps, step_s = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-deaf = False
+deaf = struck = False
 samples = torch.arange(240)
 torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.Dropout(0.2), nn.Linear(32, 4))
 optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
 
 
-def raise_something(*_: object) -> None:
-    # Never the same twice: a fault that repeats in the same place would rightly be called permanent.
-    raise ValueError("struck: " + "".join(secrets.choice(string.ascii_letters) for _ in range(12)))
+def strike(*_: object) -> None:
+    global struck
+    struck = True  # Raised in the loop's own code: in ours, as in a save, it would be taken for a failure of ours, which ends no run.
 
 
 def go_deaf(*_: object) -> None:
@@ -45,6 +45,9 @@ def features(ids: torch.Tensor) -> torch.Tensor:
 
 
 def pause() -> None:
+    if struck:
+        # Never the same twice: a fault that repeats in the same place would rightly be called permanent.
+        raise ValueError("struck: " + "".join(secrets.choice(string.ascii_letters) for _ in range(12)))
     while deaf:
         (directory / "deaf").touch()
         with contextlib.suppress(BaseException):
@@ -81,6 +84,6 @@ def train() -> None:
     dist.destroy_process_group()
 
 
-signal.signal(signal.SIGUSR1, raise_something)
+signal.signal(signal.SIGUSR1, strike)
 signal.signal(signal.SIGUSR2, go_deaf)
 train()
