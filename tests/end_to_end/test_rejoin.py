@@ -112,7 +112,7 @@ def test_a_rank_that_is_killed_is_taken_in_again_and_every_step_comes_out_the_sa
     assert [one.plans[0].rung for one in incidents] == [Rung.REJOIN]
 
 
-@pytest.mark.slow  # The new gang may stand still until it is given up and started anew, now and then: not understood yet.
+@pytest.mark.slow  # A survivor may stand still in the destructor of its old group and be ended for it, now and then: not understood yet.
 def test_ranks_that_are_killed_or_raise_or_stop_are_taken_in_again_and_nothing_is_lost(tmp_path: Path) -> None:
     with job_of(tmp_path, "job", options=["--nproc", RANKS]) as job:
         wait_for_steps(job, 10)

@@ -182,6 +182,13 @@ class Parting:
             return Kept()
         return boundary.keep()
 
+    def shut(self) -> None:
+        """Shut the group's sockets here too: whoever saw by itself that a peer is gone may be out of its loop before the thread has come to it, and the
+        group's own threads would wait for those who live for good.
+        """
+        with self._lock:
+            sockets.shut(self._before)
+
     def say_that_it_waits(self, step: int) -> None:
         self._waits = True
         if self._beats is not None:

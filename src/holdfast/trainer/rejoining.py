@@ -146,9 +146,13 @@ class Rejoining:
         return told
 
     def wait_for_place(self) -> None:
+        """Nothing of the old gang is left when it says that it waits: a destructor may wait for a thread of the group, and only until then somebody has a
+        deadline for this process.
+        """
+        self.parting.shut()
         _leave_group()
-        self.parting.say_that_it_waits(self.kept.step)
         gc.collect()  # A model in DistributedDataParallel is part of a cycle, and holds on to the group and its threads.
+        self.parting.say_that_it_waits(self.kept.step)
         if not self.parting.wait(_PLACE_S):
             sys.exit(LEFT_OVER_CODE)
         os.environ.update(json.loads((self.directory / f"place-{os.getpid()}").read_text()))
