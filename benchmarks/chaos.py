@@ -122,7 +122,6 @@ def launchers(chosen: Namespace, report: Report) -> dict[str, Callable[[Path, st
             ways[peer.name] = lambda scratch, name, peer=peer: peer.launch(scratch, name, RANKS)  # type: ignore[misc]
         else:
             report.note(f"{peer.name} is not installed: `benchmarks/chaos.py --peers {peer.key}` installs it into {peer.place}")
-    report.note("Ray Train is not among them yet: it needs a script, and a cluster, of its own")
     words = chosen.ways.split(",")
     return {way: launch for way, launch in ways.items() if any(word in way for word in words)}
 

@@ -19,7 +19,7 @@ SOURCE = ROOT / "src" / "holdfast"
 ROOMS = sorted(path.parent for path in SOURCE.glob("*/__init__.py"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
-PUBLIC = ["Sampler", "Stream", "__version__", "gauge", "guard", "rejoin"]
+PUBLIC = ["Sampler", "Stream", "__version__", "gauge", "guard", "rejoin", "tune"]
 LIGHT = {"msgspec", "numpy", "nvidia-ml-py", "psutil", "pyyaml", "rich", "sqlalchemy", "typer", "xxhash"}
 IMPORTED_AS = {"PyYAML": "yaml", "nvidia-ml-py": "pynvml"}
 HEAVY = {"msgspec", "numpy", "psutil", "rich", "torch", "typer"}

@@ -132,12 +132,22 @@ class Job(Gang):
             found[one.command.partition(f"{self.directory.nodes}/")[2].partition("/")[0]] = one
         return found
 
-    def lose_node(self, node: str, workers: Sequence[int]) -> None:
-        """Take a node away as a power cut does: its directories first, so that nobody starts its agent again, then every process of it."""
-        processes = self.processes()
+    def lose_node(self, node: str, workers: Sequence[int]) -> bytes:
+        """Take a node away as a power cut does: its directories first, so that nobody starts its agent again, then every process of it. With what it gives
+        back `bring_back` makes it anew."""
+        spec, processes = self.directory.node_spec(node).read_bytes(), self.processes()
         parents = {one.parent for one in processes if one.pid in workers}
         gone = [one.pid for one in processes if one.pid in parents or f"{self.directory.nodes / node}/" in f"{one.command}/"]
         shutil.rmtree(self.directory.nodes / node, ignore_errors=True)
         shutil.rmtree(self.directory.node_shared_memory(node), ignore_errors=True)
         for pid in (*gone, *workers):
             kill(pid, signal.SIGKILL)
+        return spec
+
+    def bring_back(self, node: str, spec: bytes) -> None:
+        """The machine is there again, empty."""
+        for path in (self.directory.node_state(node), self.directory.node_scratch(node), self.directory.node_shared_memory(node)):
+            path.mkdir(parents=True, mode=0o700, exist_ok=True)
+        part = self.directory.node_spec(node).with_suffix(".part")
+        part.write_bytes(spec)
+        part.rename(self.directory.node_spec(node))

@@ -6,9 +6,11 @@ A peer's packages lie in a directory that is put on its PYTHONPATH and on nobody
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +78,25 @@ def _torchft(scratch: Path, name: str, nproc: int) -> Gang:
     return Gang(directory, name, [sys.executable, str(SCRIPTS / "torchft_gang.py"), str(directory), str(nproc)], world_size=nproc, env=_path("torchft"))
 
 
+class _RayTrain(Gang):
+    """A Ray of its own, on loopback and with a token, and the limits that let it notice a hang: its defaults are ten minutes of silence, and half a minute for
+    a process group to end. It looks five times a second, for a report of the script waits until the next look."""
+
+    def __init__(self, scratch: Path, name: str, nproc: int) -> None:
+        self._session = tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)  # Not in scratch: the sockets in it need a short path.
+        limits = {"RAY_TRAIN_WORKER_HEALTH_CHECK_TIMEOUT_S": "5", "RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "TORCH_PROCESS_GROUP_SHUTDOWN_TIMEOUT_S": "5"}
+        # What it is called for other systems keeps it on loopback here too.
+        alone = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32), "RAY_USAGE_STATS_ENABLED": "0"}
+        directory = scratch / name
+        command = [sys.executable, str(SCRIPTS / "ray_ddp.py"), str(directory), str(nproc), self._session.name]
+        super().__init__(directory, name, command, world_size=nproc, env={**_path("ray"), **limits, **alone})
+
+    def end(self, *, patience_s: float = 30.0) -> int:
+        killed = super().end(patience_s=patience_s)
+        self._session.cleanup()
+        return killed
+
+
 def _gang(scratch: Path, name: str, launcher: Sequence[str], kind: str, nproc: int, env: dict[str, str]) -> Gang:
     directory = scratch / name
     return Gang(directory, name, [*launcher, str(SCRIPTS / SCRIPT), str(directory), kind], world_size=nproc, env={**env, **_NO_HARD_SHARING})
@@ -88,4 +109,5 @@ PEERS = (
          packages=(("--no-deps", "torchft==0.2.0"), ("opentelemetry-sdk", "opentelemetry-exporter-otlp"))),
     Peer(key="dlrover", name="DLRover's launcher 0.6.1", launch=_dlrover, brings="dlrover",
          packages=(("--no-deps", "dlrover==0.6.1"), ("kubernetes", "psutil", "grpcio", "protobuf", "deprecated", "packaging"))),
+    Peer(key="ray", name="Ray Train 2.60.0", launch=_RayTrain, brings="ray", packages=(("ray[train]==2.60.0",),)),
 )  # fmt: skip

@@ -81,7 +81,8 @@ def staged(scratch: Path) -> Iterator[Stage]:
         rules.write_text("rules:\n" + "".join(f"  - {{name: {rule}, disabled: true}}\n" for rule in OURS))
         job = stack.enter_context(
             Job(
-                scratch, job_name, "faults_inside.py", str(COMPUTE_S), str(PAUSE_S), nproc=2, nodes=2, options=["--own-network", "--rules", str(rules)],
+                scratch, job_name, "faults_inside.py", str(COMPUTE_S), str(PAUSE_S), nproc=2, nodes=2,
+                options=["--own-network", "--rules", str(rules), "--never", "roll_back"],  # What is found is measured, and the script puts back what it ruined.
                 env={"OMP_NUM_THREADS": "1", **settable(scratch)},
             )
         )  # fmt: skip

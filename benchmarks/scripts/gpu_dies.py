@@ -11,11 +11,11 @@ import signal
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 AT = {"script": time.monotonic()}  # Before anything else: the clock is the same in all processes of a machine.
 
 import torch  # noqa: E402
+from gpu_model import BATCH, WIDTH, Residual, timing  # noqa: E402
 from torch import nn  # noqa: E402
 
 import holdfast  # noqa: E402
@@ -23,31 +23,8 @@ from holdfast.checkpoint import read  # noqa: E402
 from holdfast.checkpoint.persist import read_index  # noqa: E402
 from holdfast.trainer import snapshots  # noqa: E402
 
-WIDTH, HIDDEN, BATCH = 2560, 10240, 16384
-STEPS_BEFORE = 5  # Of each process, before it dies: the last of them is saved.
+SAVE_EVERY = 5
 PARTS: dict[str, float] = {}
-
-
-class Residual(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, WIDTH))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.inner(x)
-
-
-def timing(owner: Any, name: str, label: str) -> None:
-    work = getattr(owner, name)
-
-    def timed(*arguments: Any, **named: Any) -> Any:
-        began = time.monotonic()
-        try:
-            return work(*arguments, **named)
-        finally:
-            PARTS[label] = PARTS.get(label, 0.0) + time.monotonic() - began
-
-    setattr(owner, name, timed)
 
 
 def now(what: str, device: str) -> None:
@@ -56,19 +33,19 @@ def now(what: str, device: str) -> None:
     AT[what] = time.monotonic()
 
 
-def in_memory(step: int) -> bool:
-    """Whether a process that comes back could restore it."""
+def in_memory() -> int:
+    """The newest step that a process which comes back could restore."""
     found = [read_index(path) for path in Path(os.environ["HOLDFAST_SNAPSHOTS"]).glob("snapshot-*") if path.suffix != ".index"]
-    return any(index is not None and index.step == step for index in found)
+    return max((index.step for index in found if index is not None), default=0)
 
 
 def main() -> None:
     scratch, kills, blocks = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    timing(snapshots.Snapshots, "find", "verified")
-    timing(snapshots.Snapshots, "pin", "registered")
-    timing(read, "_recall_section", "copied")
-    timing(read, "_wait_for_gpu", "copied")
+    timing(PARTS, snapshots.Snapshots, "find", "verified")
+    timing(PARTS, snapshots.Snapshots, "pin", "registered")
+    timing(PARTS, read, "_recall_section", "copied")
+    timing(PARTS, read, "_wait_for_gpu", "copied")
     torch.zeros(1, device=device)
     now("context", device)
     with torch.device(device):
@@ -76,7 +53,7 @@ def main() -> None:
         x = torch.randn(BATCH if device == "cuda" else 8, WIDTH)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=device == "cuda")
     now("built", device)
-    run = holdfast.guard(model=model, optimizer=optimizer, save_every=STEPS_BEFORE)
+    run = holdfast.guard(model=model, optimizer=optimizer, save_every=SAVE_EVERY)
     now("restored", device)
     began = run.step
     for step in run.steps(10**9):
@@ -88,22 +65,23 @@ def main() -> None:
         if step == began:
             now("stepped", device)
             tell(scratch, began)
-            if killed(scratch) >= kills:
+            if len(killed(scratch)) >= kills:
                 os._exit(0)  # Without the last save, which nobody needs.
-        if step > began + STEPS_BEFORE and in_memory(began + STEPS_BEFORE):
+        if in_memory() > began:
             with (scratch / "kills").open("a") as file:
-                file.write(f"{time.monotonic()}\n")
+                file.write(f"{time.monotonic()} {in_memory()}\n")
             os.kill(os.getpid(), signal.SIGKILL)
 
 
-def killed(scratch: Path) -> int:
-    return len((scratch / "kills").read_text().split()) if (scratch / "kills").exists() else 0
+def killed(scratch: Path) -> list[list[str]]:
+    """When, and with which step in memory."""
+    return [line.split() for line in (scratch / "kills").read_text().splitlines()] if (scratch / "kills").exists() else []
 
 
 def tell(scratch: Path, step: int) -> None:
     if killed(scratch):
-        at = float((scratch / "kills").read_text().split()[-1])
-        line = {"step": step, "parts": PARTS, **{what: when - at for what, when in AT.items()}}
+        at, saved = killed(scratch)[-1]
+        line = {"step": step, "saved": int(saved), "parts": PARTS, **{what: when - float(at) for what, when in AT.items()}}
         with (scratch / "times.jsonl").open("a") as file:
             file.write(json.dumps(line) + "\n")
 

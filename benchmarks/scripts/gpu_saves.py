@@ -15,20 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from gpu_model import BATCH, WIDTH, Residual, timing
 from torch import nn
 
 import holdfast
 
-WIDTH, HIDDEN, BATCH, BLOCKS = 2560, 10240, 16384, 12
-
-
-class Residual(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Sequential(nn.LayerNorm(WIDTH), nn.Linear(WIDTH, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, WIDTH))
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return x + self.inner(x)
+BLOCKS = 12
 
 
 class Training:
@@ -194,26 +186,13 @@ def timed_restore(block_steps: int) -> tuple[Training, dict[str, float]]:
     from holdfast.trainer import beginning, snapshots
 
     took: dict[str, float] = {}
-
-    def timing(owner: Any, name: str, label: str) -> None:
-        work = getattr(owner, name)
-
-        def timed(*arguments: Any, **named: Any) -> Any:
-            began = time.perf_counter()
-            try:
-                return work(*arguments, **named)
-            finally:
-                took[label] = took.get(label, 0.0) + time.perf_counter() - began
-
-        setattr(owner, name, timed)
-
     torch.zeros(1, device="cuda")
-    timing(snapshots.Snapshots, "find", "waited_for_verification")
-    timing(snapshots.Snapshots, "pin", "registered")
-    timing(read, "_recall_section", "copied")
-    timing(read, "_wait_for_gpu", "copied")
-    timing(beginning, "recall", "memory")
-    timing(beginning, "restore", "disk")
+    timing(took, snapshots.Snapshots, "find", "waited_for_verification")
+    timing(took, snapshots.Snapshots, "pin", "registered")
+    timing(took, read, "_recall_section", "copied")
+    timing(took, read, "_wait_for_gpu", "copied")
+    timing(took, beginning, "recall", "memory")
+    timing(took, beginning, "restore", "disk")
     return Training(block_steps), took
 
 

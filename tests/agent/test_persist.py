@@ -14,7 +14,7 @@ from holdfast.checkpoint.commit import Shard, mark_failed
 from holdfast.checkpoint.disk import Disk
 from holdfast.checkpoint.layout import MANIFEST, directory_name
 from holdfast.checkpoint.remove import sweep_failed
-from holdfast.checkpoint.snapshot import Word, peek
+from holdfast.checkpoint.snapshot import Buffer, Word, peek
 
 pytestmark = pytest.mark.unprivileged
 OTHER = 1  # The rank that does not save.
@@ -80,3 +80,37 @@ def test_a_disk_that_is_gone_frees_nothing(tmp_path: Path, kept: Persist) -> Non
     assert free(tmp_path, kept) == [False, False]
     (tmp_path / "checkpoints").write_text("no directory any more")
     assert free(tmp_path, kept) == [False, False]
+
+
+def test_what_was_durable_on_a_disk_that_is_gone_may_be_written_over_when_nothing_newer_becomes_whole(tmp_path: Path, kept: Persist) -> None:
+    checkpoints, memory = tmp_path / "checkpoints", tmp_path / "memory" / "snapshot-0-0"
+    checkpoints.rename(tmp_path / "aside")
+    for path, _, head in kept._heads.of_own():
+        kept._doubt_if_the_disk_is_gone(path, head)
+    kept.whole((-1, -1), (-1, -1), 25)
+    buffer = Buffer.open(memory)
+    assert buffer is not None
+    assert (buffer.is_writable(24), buffer.is_writable(25)) == (False, True)
+    (tmp_path / "aside").rename(checkpoints)
+    kept.try_again()  # And what was not is offered to the disk again.
+    asyncio.run(kept.settle(within_s=30.0))
+    head = peek(memory)
+    assert head is not None
+    assert (head.said(Word.DURABLE), head.said(Word.FREE)) == (True, False)
+
+
+def test_what_a_rank_saved_here_before_it_got_another_number_goes_when_nothing_is_lost_with_it(tmp_path: Path, kept: Persist) -> None:
+    def look() -> list[str]:
+        free(tmp_path, kept)
+        for path, rank, head in kept._heads.of_own():
+            kept._drop_if_it_is_nobodys(rank, path, head)
+        return sorted(path.name for path in (tmp_path / "memory").glob("snapshot-?-?"))
+
+    both = ["snapshot-0-0", "snapshot-0-1"]
+    kept.live_on([0])
+    give_up(tmp_path, 10)
+    assert look() == both, "it is the same rank, and writes over what is free"
+    kept.live_on([3])
+    assert look() == both[1:], "step 20 may still be needed"
+    give_up(tmp_path, 20)
+    assert look() == []

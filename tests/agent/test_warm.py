@@ -440,7 +440,7 @@ def test_a_stop_spares_those_who_are_kept_and_they_go_over_to_the_next_generatio
     assert cold.wait("stopped", id="part")["left"] == []
     assert alive(kept)
     assert len(tree.descendants(cold.process.pid)) == 5, "the family of the kept one is there, and the orphan of the lost one is not"
-    cold.say("renew", id="e9", generation=2, pids=[kept])
+    cold.say("renew", id="e9", generation=2, places=[{"pid": kept, "rank": 0}])
     assert cold.wait("renewed", id="e9")["pids"] == [kept]
     cold.say("list", id="l")
     (row,) = cold.wait("list", id="l")["running"]
@@ -451,9 +451,28 @@ def test_a_stop_spares_those_who_are_kept_and_they_go_over_to_the_next_generatio
     assert tree.descendants(cold.process.pid) == []
 
 
+def test_one_that_has_another_rank_in_the_next_generation_writes_to_its_log_and_is_known_by_both(cold: Warm) -> None:
+    text = "import time\nprint('born', flush=True)\nwhile True:\n    time.sleep(0.01)\n    print('lives', flush=True)"
+    cold.fork(script(cold.directory, text), generation=1, rank=2)
+    pid = cold.wait("started", rank=2)["pid"]
+    until(lambda: "lives" in cold.text(2))
+    cold.say("stop", id="part", generation=1, how="kill", grace_s=0, keep=[pid])
+    cold.wait("stopped", id="part")
+    cold.say("renew", id="e9", generation=2, places=[{"pid": pid, "rank": 1, "log": str(cold.directory / "elsewhere.log")}])
+    cold.wait("renewed", id="e9")
+    until(lambda: (cold.directory / "elsewhere.log").exists() and "lives" in (cold.directory / "elsewhere.log").read_text())
+    before = cold.text(2)
+    os.kill(pid, signal.SIGKILL)
+    row = cold.wait("exited", rank=1)
+    assert (row["id"], row["generation"], row["born"], row["born_rank"]) == ("e9/1", 2, 1, 2)
+    assert cold.text(2) == before, "what it printed after the change is in the log it had before"
+    cold.say("renew", id="bad", generation=3, places=[pid])
+    assert "places is a list of objects" in cold.wait("refused", id="bad")["why"]
+
+
 def test_one_that_has_ended_cannot_go_over_to_the_next_generation(cold: Warm) -> None:
     ended = cold.run(script(cold.directory, "pass"))
-    cold.say("renew", id="r", generation=2, pids=[ended["pid"]])
+    cold.say("renew", id="r", generation=2, places=[{"pid": ended["pid"], "rank": 0}])
     assert "cannot go on in generation 2" in cold.wait("refused", id="r")["why"]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -13,13 +14,16 @@ from holdfast.cli.options import (
     gpus_of,
     limited_anew,
     limits_of,
+    may_change_of,
     mode_of,
     never_of,
     nodes_of,
+    notice_file_of,
     resources_of,
+    stages_of,
     target_of,
 )
-from holdfast.domain.job import Budget, JobSpec, Limits, Mode, SaveEvery, Target
+from holdfast.domain.job import Budget, JobSpec, Limits, MayChange, Mode, SaveEvery, Stage, Target
 from holdfast.domain.resources import Resources
 from holdfast.errors import UserError
 
@@ -172,3 +176,42 @@ def test_gpus_that_are_none_are_refused(text: str, says: str) -> None:
     with pytest.raises(UserError, match=says):
         gpus_of(text, 1)
     assert gpus_of("", 2) == ()
+
+
+def test_what_is_staged_has_a_name_below_the_nodes_directory(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "words.json").touch()
+    asked = stages_of([f"{tmp_path}/train=data/train", f"{tmp_path}/words.json"])
+    assert asked == (Stage(source=f"{tmp_path}/train", target="data/train"), Stage(source=f"{tmp_path}/words.json", target="words.json"))
+
+
+@pytest.mark.parametrize(
+    ("texts", "says"),
+    [
+        (["gone"], "there is no .*gone"), ([""], "there is no "), (["=x"], "there is no "), (["here=/etc"], "below .HOLDFAST_STAGED"),
+        (["here=../up"], "below .HOLDFAST_STAGED"), (["here", "here"], "lie in the same place"), (["here=a", "here=a/b"], "lie in the same place"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_staged_is_refused_in_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, texts: list[str], says: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").touch()
+    with pytest.raises(UserError, match=says):
+        stages_of(texts)
+
+
+def test_a_notice_is_a_file_that_can_appear(tmp_path: Path) -> None:
+    assert notice_file_of("") == ""
+    assert notice_file_of(f"{tmp_path}/notice-{{node}}") == f"{tmp_path}/notice-{{node}}"
+    with pytest.raises(UserError, match="is a directory"):
+        notice_file_of(str(tmp_path))
+    with pytest.raises(UserError, match="there is no directory"):
+        notice_file_of(str(tmp_path / "gone" / "notice"))
+
+
+def test_limits_of_what_a_remedy_may_change_are_read_or_refused() -> None:
+    assert may_change_of("") == MayChange()
+    assert may_change_of("lr=0.1, clip=1.0,warmup=500") == MayChange(rate_min=0.1, clip_min=1.0, warm_up_max=500)
+    refused = {"lr": "'lr' is no limit", "depth=3": "cannot be changed by a remedy", "lr=2": "above 0, and 1 at most", "warmup=1.5": "whole number"}
+    for text, says in refused.items():
+        with pytest.raises(UserError, match=says):
+            may_change_of(text)

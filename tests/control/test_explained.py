@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 from control.test_watching import kinds, look, rows, running
 
-from holdfast import standing
 from holdfast.control.watching import Watching
+from holdfast.core import standing
 from holdfast.diagnose.together import in_words
 from holdfast.domain.event import Event, FindingMade
 from holdfast.domain.finding import Severity

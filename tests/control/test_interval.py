@@ -4,10 +4,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from holdfast.control.interval import AHEAD_S, THINK_EVERY_S, Intervals
+from holdfast.control.interval import AHEAD_S, THINK_EVERY_S, FailuresSeen, Intervals, failures_of
 from holdfast.core import Core
-from holdfast.domain.event import EffectDone, GangRestored, IntervalChosen, JobResumed, JobSubmitted, NodeHeard, ProgressSeen, StopAsked, WorkerExited
+from holdfast.domain.event import (
+    EffectDone,
+    GangRestored,
+    IntervalChosen,
+    JobResumed,
+    JobSubmitted,
+    NodeCordoned,
+    NodeHeard,
+    NodeUncordoned,
+    ProgressSeen,
+    StopAsked,
+    WorkerExited,
+)
 from holdfast.domain.exit import Exit, ExitKind
+from holdfast.domain.goodput import Bucket
+from holdfast.domain.incident import Incident, IncidentPhase
 from holdfast.domain.job import JobSpec, SaveEvery
 from holdfast.domain.state import State
 from holdfast.wire.messages import Reading
@@ -83,6 +97,23 @@ class Fleet:
         told = self.state.interval
         if told is not None and told.automatic and told.generation == self.state.generation and self.step >= told.from_step:
             self.every = told.every
+
+
+def test_a_gang_that_has_nowhere_to_go_saves_often_from_the_moment_it_is_known_that_its_node_will_go() -> None:
+    fleet = Fleet()
+    first = fleet.run(4.0)
+    assert first is not None
+    assert first.every > 1000
+    fleet.run(8.0)
+    fleet.core.step(NodeCordoned(at=fleet.at, node="n2", because="it is to go", drain=True, goes_at=fleet.at + 250.0))
+    chosen = fleet.run(1.0)
+    assert chosen is not None
+    assert (chosen.every, chosen.because) == (150, "n2 will go, and may go early")
+    fleet.run(20.0)
+    fleet.core.step(NodeUncordoned(at=fleet.at, node="n2", withdrawn=True))
+    back = fleet.run(1.0)
+    assert back is not None
+    assert back.every > 1000
 
 
 def test_nothing_is_chosen_before_a_step_is_measured() -> None:
@@ -211,3 +242,14 @@ def test_a_control_that_was_restarted_waits_for_what_is_on_its_way() -> None:
     assert fleet.run(3.0) is None
     fleet.core.state.interval = replace(chosen, from_step=1 << 40)
     assert fleet.run(60.0) is None
+
+
+def test_a_failure_after_which_survivors_went_on_lost_no_work() -> None:
+    """So it does not make saves more frequent; what it took to go on counts all the same."""
+    state = State()
+    state.ledger.enter(Bucket.PRODUCTIVE, 0.0)
+    state.ledger.run_to(1000.0)
+    costs = {Bucket.RENDEZVOUS: 4.0, Bucket.RECOMPUTE: 9.0, Bucket.SMALLER: 70.0}
+    one = Incident(id=1, generation=1, opened_at=0.0, began_at=0.0, closed_at=10.0, phase=IncidentPhase.RESOLVED, step_before=50, costs=dict(costs))
+    state.incidents = [replace(one, id=number, step_after=after) for number, after in enumerate((50, 51, 40), start=1)]
+    assert failures_of(state, 1000.0) == FailuresSeen(count=1, watched_s=1000.0, restart_s=4.0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from holdfast.control.heard import Heard
 from holdfast.control.rulebook import rules_in_force
 from holdfast.control.watching import Watching
 from holdfast.domain.event import Event, FindingEnded, FindingMade
@@ -168,3 +169,11 @@ def test_a_look_at_two_thousand_ranks_takes_milliseconds() -> None:
         assert watching.look(state, [], second + 0.5) == []
         took_s.append(time.process_time() - began)
     assert min(took_s) < 0.3
+
+
+def test_ranks_that_were_swapped_are_read_from_the_node_they_are_on_now() -> None:
+    heard = Heard()
+    columns = (("step", "0"), ("step", "1"))
+    heard.take(Signals(node="a", columns=columns, values=(None, 7.0)), 10.0)
+    heard.take(Signals(node="b", columns=columns, values=(8.0, None)), 10.0)
+    assert heard.of_ranks(("b", "a"), 2, 10.5, after=0.0)["step"].tolist() == [8.0, 7.0]

@@ -1,11 +1,12 @@
 """Plays a scenario: commands in, what the core said out.
 
-    submit nodes=2 [min=1] spares=1 ranks=2 [policy=value …]     hear NODE [running=GENERATION:RANK,RANK]     silent NODE
+    submit nodes=2 [min=1] spares=1 ranks=2 [policy=value …]     hear NODE [running=GENERATION:RANK,RANK] [warm=no]     warmed NODE     silent NODE
     done KIND [NODE] [port=1] [checkpoint=NAME:STEP]     fail KIND NODE [permanent] [unkillable=77]   up [NAME:STEP]      stopped
     exit RANK KIND [code=1] [signal=9] [step=5] [exception=E] [print=F] [micro_batch=N] [ours] [generation=G]
-    find KIND RANK [generation=G] [checkpoint=NAME:STEP]     passed KIND RANK
+    find KIND RANK [node=NODE] [generation=G] [checkpoint=NAME:STEP] [step=STEP sound=STEP]     passed KIND RANK     undo
     profile [RANK …] [steps=N]     done ChooseRanks slow=RANK,… [beside=RANK]     profiled NODE RANK:COMPUTE_MS …
-    approve     veto [RUNG]     cordon NODE     drain NODE     uncordon NODE
+    approve     veto [RUNG]     cordon NODE     drain NODE     uncordon NODE     notice NODE SECONDS     withdraw NODE
+    check NODE     checked [fails] [SAID] [port=1]
     parted [RANK:STEP …]
     restored STEP     progress STEP [rejoins]     saved STEP     stop [now]     wait SECONDS     tick     restart     resume     story     ledger     nodes
 
@@ -23,10 +24,22 @@ from typing import Any
 
 import msgspec
 
-from holdfast import asking
-from holdfast.core import Core
-from holdfast.domain.effect import CaptureProfile, CaptureStacks, ChooseRanks, Effect, EndJob, FindCheckpoint, PartGang, StartGang, StartStore, StopGang
+from holdfast.core import Core, asking
+from holdfast.domain.effect import (
+    CaptureProfile,
+    CaptureStacks,
+    CheckNode,
+    ChooseRanks,
+    Effect,
+    EndJob,
+    FindCheckpoint,
+    PartGang,
+    StartGang,
+    StartStore,
+    StopGang,
+)
 from holdfast.domain.event import (
+    CheckAsked,
     CheckpointSaved,
     EffectDone,
     EffectFailed,
@@ -40,20 +53,23 @@ from holdfast.domain.event import (
     NodeHeard,
     NodeSilent,
     NodeUncordoned,
+    NodeWarmed,
     PlanApproved,
     PlanVetoed,
     ProfileAsked,
     ProgressSeen,
     StopAsked,
     Ticked,
+    TreatmentUndone,
     WorkerExited,
 )
 from holdfast.domain.exit import Exit, ExitKind
 from holdfast.domain.finding import BREAKING, Finding
 from holdfast.domain.fitting import Fitting
-from holdfast.domain.job import JobSpec, Policy
+from holdfast.domain.job import JobSpec, MayChange, Policy
 from holdfast.domain.profile import RankProfile
 from holdfast.domain.state import State
+from holdfast.domain.treatment import Treatment
 
 EPOCH = 1000.0
 
@@ -87,7 +103,8 @@ class Teller:
         sizes = {"nodes": int(named.pop("nodes", 1)), "spares": int(named.pop("spares", 0)), "ranks_per_node": int(named.pop("ranks", 1))}
         sizes["min_nodes"] = int(named.pop("min", 0))
         never = tuple(filter(None, named.pop("never", "").split(",")))
-        policy = replace(msgspec.convert(named, type=Policy, strict=False), never=never)
+        may_change = MayChange(rate_min=float(named.pop("rate_min", 1.0)))
+        policy = replace(msgspec.convert(named, type=Policy, strict=False), never=never, may_change=may_change)
         self.take(event(at=self.at, spec=JobSpec(job="scenario", argv=("train.py",), policy=policy, **sizes)))
 
     def _resume(self, plain: list[str], named: dict[str, str]) -> None:
@@ -101,7 +118,10 @@ class Teller:
             generation, ranks = named["running"].split(":")
             running[generation] = tuple(int(rank) for rank in ranks.split(",") if rank)
         for node in plain:
-            self.take(NodeHeard(at=self.at, node=node, host="10.0.0.1", running=running))
+            self.take(NodeHeard(at=self.at, node=node, host="10.0.0.1", running=running, warm=named.get("warm") != "no"))
+
+    def _warmed(self, plain: list[str], named: dict[str, str]) -> None:
+        self.take(NodeWarmed(at=self.at, node=plain[0]))
 
     def _silent(self, plain: list[str], named: dict[str, str]) -> None:
         self.take(NodeSilent(at=self.at, node=plain[0], since=self.at - 2.5, because=f"node {plain[0]} was not heard for 2.5 s"))
@@ -170,11 +190,13 @@ class Teller:
     def _find(self, plain: list[str], named: dict[str, str]) -> None:
         kind, rank = plain[0], int(plain[1])
         because = f"rank {rank} made no progress for 12.0 s" if kind in BREAKING else f"rank {rank}: {kind}"
-        finding = Finding(kind=kind, ranks=(rank,), since=self.at - 12.0, because=because)
+        finding = Finding(kind=kind, node=named.get("node", ""), ranks=(rank,), since=self.at - 12.0, because=because)
         if "checkpoint" in named:
             name, _, step = named["checkpoint"].partition(":")
             because = f"the loss of rank {rank} is not finite right after {name} was restored"
             finding = Finding(kind=kind, ranks=(rank,), since=self.at - 1.0, because=because, checkpoint=name, step=int(step))
+        elif "step" in named:
+            finding = replace(finding, because=f"{kind} of rank {rank} since step {named['step']}", step=int(named["step"]), sound=int(named["sound"]))
         self.take(FindingMade(at=self.at, generation=int(named.get("generation", self._generation())), finding=finding))
 
     def _passed(self, plain: list[str], named: dict[str, str]) -> None:
@@ -202,6 +224,9 @@ class Teller:
     def _veto(self, plain: list[str], named: dict[str, str]) -> None:
         self._person(PlanVetoed(at=self.at, who="ann", instead=plain[0] if plain else ""))
 
+    def _undo(self, plain: list[str], named: dict[str, str]) -> None:
+        self._person(TreatmentUndone(at=self.at, who="ann"))
+
     def _cordon(self, plain: list[str], named: dict[str, str], *, drain: bool = False) -> None:
         self._person(NodeCordoned(at=self.at, node=plain[0], because="it is to be repaired", drain=drain, who="ann"))
 
@@ -210,6 +235,21 @@ class Teller:
 
     def _uncordon(self, plain: list[str], named: dict[str, str]) -> None:
         self._person(NodeUncordoned(at=self.at, node=plain[0], who="ann"))
+
+    def _check(self, plain: list[str], named: dict[str, str]) -> None:
+        self._person(CheckAsked(at=self.at, node=plain[0], who="ann"))
+
+    def _checked(self, plain: list[str], named: dict[str, str]) -> None:
+        id, node, generation = self._waiting(["CheckNode"])
+        passed = "fails" not in plain
+        said, port = " ".join(word for word in plain if word != "fails") or "all is well", int(named.get("port", 0))
+        self.take(EffectDone(at=self.at, effect=id, generation=generation, node=node, passed=passed, said=said, port=port))
+
+    def _notice(self, plain: list[str], named: dict[str, str]) -> None:
+        self.take(NodeCordoned(at=self.at, node=plain[0], because="it is to go: maintenance", drain=True, goes_at=self.at + float(plain[1])))
+
+    def _withdraw(self, plain: list[str], named: dict[str, str]) -> None:
+        self.take(NodeUncordoned(at=self.at, node=plain[0], withdrawn=True))
 
     def _person(self, event: asking.Said) -> None:
         """As control does: what is refused is told, and taken all the same, which changes nothing."""
@@ -267,7 +307,10 @@ class Teller:
         self.said.append(f"wall {ledger.wall_s:.1f}: " + ", ".join(f"{bucket} {seconds:.1f}" for bucket, seconds in ledger.totals().items()))
 
     def _nodes(self, plain: list[str], named: dict[str, str]) -> None:
-        self.said.append(", ".join(f"{name} {node.state}" for name, node in sorted(self.core.state.nodes.items())))
+        state = self.core.state
+        self.said.append(", ".join(f"{name} {node.state}" for name, node in sorted(state.nodes.items())))
+        self.said += [f"{name} {check.verdict or 'waits'}: {check.said}" for name, check in sorted(state.checks.items())]
+        self.said += [f"{name} is cordoned: {why}" for name, why in sorted(state.cordoned.items())]
 
 
 def describe(effect: Effect) -> str:
@@ -278,7 +321,9 @@ def describe(effect: Effect) -> str:
             return f"FindCheckpoint g{effect.generation}" + (f" but {', '.join(effect.distrusted)}" if effect.distrusted else "")
         case StartGang():
             kept = f", of which {effect.kept} live on from g{effect.kept_of}" if effect.kept else ""
+            kept += f", where they were {effect.moved} higher" if effect.moved else ""
             room = f", {effect.fitting}" if effect.fitting != Fitting() else ""
+            room += f", {effect.treatment}" if effect.treatment != Treatment() else ""
             return f"StartGang g{effect.generation} on {effect.node}: ranks {effect.ranks}{kept}, store port {effect.store_port}, {effect.because}{room}"
         case CaptureStacks():
             return f"CaptureStacks g{effect.generation} on {effect.node}"
@@ -291,5 +336,8 @@ def describe(effect: Effect) -> str:
         case PartGang():
             culprits = f", but for {effect.culprits}" if effect.culprits else ""
             return f"PartGang g{effect.generation} on {effect.node}{culprits}, {effect.within_s:g} s"
+        case CheckNode():
+            where = f" at port {effect.port}" if effect.port else ""
+            return f"CheckNode {effect.part} on {effect.node}{where}"
         case EndJob():
             return f"EndJob {effect.outcome}, code {effect.code}: {effect.because}"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from core.teller import Teller
 
+from holdfast.core.profiling import refused
 from holdfast.domain.event import ProfileAsked
 from holdfast.domain.profile import STEPS_MAX
-from holdfast.profiling import refused
 
 _UP = ("submit nodes=1 ranks=2", "hear n1", "up")
 _TRAINS = (*_UP, "restored 0", "progress 3")

@@ -29,6 +29,10 @@ _WITH_GANG = (
     "exit 0 finished code=0", "exit 1 finished code=0", "exit 0 signal signal=9", "exit 0 code code=76",
     "exit 1 exception code=1 exception=ValueError print=f step=5", "exit 1 out_of_memory signal=9", "exit 0 signal signal=9 ours",
     "approve", "approve", "veto", "veto respawn", "veto replace", "veto shrink", "drain n0", "drain n1", "cordon n1", "uncordon n0", "uncordon n1", "saved 9",
+    "find not_finite 0 step=6 sound=5", "find not_finite 1 step=6 sound=5", "find replicas_disagree 1 step=8 sound=2", "find loss_jump 0 step=9 sound=8",
+    "undo", "veto skip",
+    "find too_hot 0 node=n0", "check n0", "check n1", "check n3", "checked", "checked port=7", "checked fails",
+    "notice n0 20", "notice n1 60", "notice n1 400", "notice n2 5", "withdraw n0", "withdraw n1",
     "exit 1 vanished generation=1", "progress 3 rejoins", "progress 5 rejoins", "parted", "parted 0:5", "parted 0:-1",
 )  # fmt: skip
 _KINDS = ("StartStore", "FindCheckpoint", "StartGang", "CaptureStacks", "ChooseRanks", "CaptureProfile", "StopGang", "PartGang")
@@ -53,7 +57,7 @@ def _play(seed: int, length: int) -> Teller:
     nodes = dice.choice((1, 2, 3))
     if dice.random() < 0.5:
         least, mode = dice.randint(0, nodes - 1), dice.choice(("auto", "auto", "ask", "advise"))
-        teller.play(f"submit nodes={nodes} min={least} spares=1 restarts_in_a_row=3 mode={mode} resize_every_s=1")
+        teller.play(f"submit nodes={nodes} min={least} spares=1 restarts_in_a_row=3 mode={mode} resize_every_s=1 rate_min={dice.choice((0.2, 1))}")
     else:
         spec = JobSpec(job="scenario", argv=("train.py",), nodes=nodes, spares=1, policy=Policy(restarts_in_a_row=3), learned=_learned(dice))
         teller.take(JobSubmitted(at=teller.at, spec=spec))
@@ -67,6 +71,8 @@ def _play(seed: int, length: int) -> Teller:
         if pool is _ANSWERS and not waiting:
             continue
         if words[0] == "exit" and int(words[1]) >= world_size:
+            continue
+        if words[0] == "checked" and not any(one.kind == "CheckNode" for one in teller.core.state.pending.values()):
             continue
         teller.play(command)
     return teller

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from holdfast.diagnose.causes import Beside, diagnose
 from holdfast.diagnose.reading import read
 from holdfast.diagnose.taxonomy import CLASSES
+from holdfast.domain.diagnosis import Cause
 from holdfast.domain.finding import Finding
 from holdfast.domain.kernel_event import KernelEvent
 from holdfast.domain.log_diagnosis import LogDiagnosis
 from holdfast.domain.log_event import LogDigest
+from holdfast.domain.surroundings import Difference
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    step()\n'
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of {total} GiB of which 0.10 GiB is free. "
@@ -120,6 +122,55 @@ def test_findings_and_exit_codes_stand_beside_the_log() -> None:
     assert said("", beside=Beside(findings=(Finding(kind="silent_node", because="nothing was heard of n7"),))).cause == "unknown", "an empty log stays one"
     quiet = said(STEPS, beside=Beside(findings=(Finding(kind="silent_node", because="nothing was heard of n7"),), exit_codes=((0, 1),)))
     assert "node_fail" in {quiet.cause, *(name for name, _ in quiet.alternatives)}
+
+
+def test_what_changed_is_one_piece_of_evidence_for_each_kind() -> None:
+    unclear = f"{TRACEBACK}TypeError: build() got an unexpected keyword argument 'deep'\n"
+    package = [Difference(kind="package", because=f"package lib{number} was 1.0, is 2.0") for number in range(30)]
+    script = Difference(kind="script", because="script is another one")
+    alone, with_packages, with_one = (said(unclear, beside=Beside(changed=changed)) for changed in ((), tuple(package), tuple(package[:1])))
+    shares = [dict([(one.cause, one.confidence), *one.alternatives])["version_incompat"] for one in (alone, with_packages, with_one)]
+    assert shares[0] < shares[1] == pytest.approx(shares[2])
+    assert said(unclear, beside=Beside(changed=(script,))).cause == "code_error"
+    assert any("and 26 more" in line for line in with_packages.reasoning)
+
+
+def test_the_core_s_own_name_for_it_speaks_where_the_log_does_not() -> None:
+    assert said("loading the model\n").cause == "unknown"
+    one = said("loading the model\n", beside=Beside(seen_as=Cause.HANG, exit_codes=((0, -6),)))
+    assert one.cause in ("hang", "nccl_timeout", "process_abort", "unknown")
+    assert any("the core named it hang" in line for line in one.reasoning)
+
+
+def test_a_part_of_a_library_that_is_missing_is_another_version_and_a_library_that_is_missing_is_not_there() -> None:
+    library = TRACEBACK.replace("train.py", "/opt/site-packages/onelib/core.py")
+    for text, cause in (
+        (f"{TRACEBACK}ModuleNotFoundError: No module named 'einops'\n", "import_missing"),
+        (f"{TRACEBACK}ModuleNotFoundError: No module named 'torch._six'\n", "version_incompat"),
+        (f"{library}ModuleNotFoundError: No module named 'otherlib.part'\n", "version_incompat"),
+        (f"{TRACEBACK}ModuleNotFoundError: No module named 'mine.part'\n", "import_missing"),
+        (f"{TRACEBACK}ModuleNotFoundError: No module named 'torch.nn'; 'torch' is not a package\n", "code_error"),
+    ):
+        assert said(text).cause == cause, text
+
+
+def test_a_port_that_was_taken_is_not_why_ranks_timed_out_that_had_found_each_other() -> None:
+    port = f"{TRACEBACK}RuntimeError: The server socket has failed to listen on any local network address. errno: 98 - Address already in use\n"
+    work = "WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600012 milliseconds before timing out."
+    watchdog = f"[rank1]:[E ProcessGroupNCCL.cpp:629] [Rank 1] Watchdog caught collective operation timeout: {work}\n"
+    assert said(port).cause == "port_in_use"
+    assert said(port + watchdog).cause == "nccl_timeout"
+
+
+def test_a_file_of_settings_that_does_not_parse_is_a_setting_and_a_sample_is_data() -> None:
+    error = "json.decoder.JSONDecodeError: Expecting ',' delimiter: line 9 column 5 (char 120)\n"
+    below = 'Traceback (most recent call last):\n  File "{}", line 9, in {}\n    load()\n  File "/usr/lib/json/decoder.py", line 355, in decode\n    raise\n'
+    assert said(below.format("/opt/site-packages/transformers/training_args.py", "__post_init__") + error).cause == "config_error"
+    assert said(below.format("/home/me/dataset.py", "__getitem__") + error).cause == "data_corrupt"
+
+
+def test_warnings_after_which_a_program_speaks_on_are_no_failure() -> None:
+    assert said("WARNING failed to load the fast tokenizer\nbuilding the model\nreading the data set\n").cause == "healthy"
 
 
 def test_numbers_speak_where_no_line_does() -> None:

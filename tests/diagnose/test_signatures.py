@@ -37,6 +37,11 @@ def test_a_gap_in_a_phrase_spans_other_words_but_not_a_whole_log() -> None:
     assert said(("a … c",), "a b a " + " " * 500 + "a c")
 
 
+def test_a_dot_in_a_phrase_is_a_part_of_one_word() -> None:
+    assert said(("named '·.·'",), "no module named 'a.b'")
+    assert not said(("named '·.·'",), "no module named 'a'. install 'b'")
+
+
 @given(st.lists(st.sampled_from([one.example for one in SIGNATURES] + ["step 4 loss: nan", "all is well"]), min_size=1, max_size=3))
 def test_the_index_loses_no_signature(texts: list[str]) -> None:
     for event in read([("a.log", ["\n".join(texts).encode()])]).events:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from holdfast.diagnose.taxonomy import CLASSES, HEALTHY, UNKNOWN, Role, class_of
+from holdfast.diagnose.taxonomy import CLASSES, HEALTHY, UNKNOWN, Role, class_of, classes_seen_as
 from holdfast.diagnose.taxonomy.page import page
 from holdfast.diagnose.taxonomy.xids import XIDS, xid_of
+from holdfast.domain.diagnosis import Cause
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "causes.md"
 
 
 def test_the_page_is_what_the_taxonomy_says() -> None:
     assert PAGE.read_text() == page(), "docs/causes.md is old: the docstring of taxonomy/page.py says how to write it anew"
+
+
+def test_the_core_and_the_taxonomy_name_the_same_failures() -> None:
+    assert not [cause for cause in Cause if not classes_seen_as(cause)], "the core names what no class stands behind"
+    assert {one.name for one in CLASSES.values() if not one.seen_as} == {HEALTHY, UNKNOWN}, "a class that the core has no name for"
 
 
 def test_look_alikes_are_classes() -> None:

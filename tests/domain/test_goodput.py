@@ -80,3 +80,15 @@ def test_time_when_nobody_ran_the_job_does_not_lower_its_goodput() -> None:
     ledger.enter(Bucket.PRODUCTIVE, 1000.0)
     ledger.run_to(1010.0)
     assert ledger.goodput == 1.0
+
+
+def test_a_smaller_gangs_seconds_count_by_its_share() -> None:
+    ledger = Ledger()
+    ledger.enter(Bucket.PRODUCTIVE, 0.0)
+    ledger.enter(Bucket.RENDEZVOUS, 60.0)
+    ledger.enter(Bucket.PRODUCTIVE, 70.0, 0.75)
+    ledger.run_to(100.0)
+    ledger.enter(Bucket.RECOMPUTE, 110.0)
+    assert ledger.totals() == {Bucket.PRODUCTIVE: 60.0 + 0.75 * 40.0, Bucket.RENDEZVOUS: 10.0, Bucket.SMALLER: 10.0}
+    assert ledger.goodput == pytest.approx(90.0 / 110.0)
+    assert (ledger.smaller_s(0.0, 110.0), ledger.smaller_s(90.0, 94.0)) == (10.0, 1.0)

@@ -4,16 +4,22 @@ a person says to a running job."""
 from __future__ import annotations
 
 import os
+import runpy
 import signal
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from end_to_end.jobs import Job, bring_back, command, eventually, expected_result, lose_node
+from end_to_end.jobs import SCRIPTS, Job, bring_back, command, eventually, expected_result, lose_node
+from trainer.gang import run_gang
 
 from holdfast.domain.job import JobPhase
 from holdfast.domain.plan import Rung
 
 pytestmark = pytest.mark.unprivileged
+RESIZES = SCRIPTS / "resizes.py"
 
 
 def _begins(job: Job) -> list[tuple[int, int, int]]:
@@ -80,3 +86,94 @@ def test_a_person_approves_a_plan_drains_a_node_and_gives_it_back(state: Path) -
         job.wait_for_step(job.step() + 5)
         os.kill(job.process.pid, signal.SIGINT)
         assert job.wait() == 130
+
+
+class Resized:
+    """What the ranks of `resizes.py` wrote down."""
+
+    def __init__(self, kept: Path) -> None:
+        self.rows: dict[int, dict[int, list[str]]] = {}  # Step to rank to the row of the newest generation: a step that was broken off is done again.
+        self.pids: dict[int, list[tuple[int, int]]] = {}  # Rank to generations and processes.
+        for path in sorted(kept.glob("used-*")):
+            rank = int(path.name.removeprefix("used-"))
+            for step, generation, pid, *row in (line.split() for line in path.read_text().split("\n")[:-1]):
+                self.pids.setdefault(rank, []).append((int(generation), int(pid)))
+                newest = self.rows.setdefault(int(step), {})
+                if max((int(one[0]) for one in newest.values()), default=0) < int(generation):
+                    newest.clear()
+                if all(int(one[0]) == int(generation) for one in newest.values()):
+                    newest[rank] = [generation, *row]
+
+    def ranks_at(self, step: int) -> int:
+        return int(next(iter(self.rows[step].values()))[1])
+
+    def pids_of(self, generation: int) -> list[int]:
+        found = {rank: pid for rank, told in self.pids.items() for of, pid in told if of == generation}
+        return [found[rank] for rank in sorted(found)]
+
+
+def _saved_on(job: Job, node: str) -> set[int]:
+    """Ranks of which the node's memory has something."""
+    return {int(path.name.split("-")[1]) for path in job.directory.node_shared_memory(node).glob("snapshot-*-[01]")}
+
+
+def _undisturbed(kept: str, steps: int) -> None:
+    sys.argv = [str(RESIZES), kept, str(steps), "0"]
+    runpy.run_path(str(RESIZES), run_name="__main__")
+
+
+@pytest.mark.slow  # The reference runs are three gangs more.
+def test_survivors_keep_process_and_state_when_the_gang_shrinks_and_when_it_grows(tmp_path: Path) -> None:
+    with Job(tmp_path, options=["--nnodes", "2:3", "--resize-every-s", 0], script=RESIZES, arguments=[tmp_path / "kept-job", 1 << 30, 0.02], torch=True) as job:
+
+        def wait_for(look: Callable[[], object], what: str) -> None:
+            eventually(lambda: look() or job.process.poll() is not None, within_s=180.0, what=what)
+            assert job.process.poll() is None, f"the job has ended:\n{job.said()}"
+
+        def gang_of(generation: int) -> bool:
+            time.sleep(0.2)  # A look reads the whole journal.
+            gang = job.state().gang
+            return gang is not None and gang.generation == generation and gang.ready and gang.rejoins
+
+        wait_for(lambda: len(Resized(job.kept).pids_of(1)) == 3, "steps of all")
+        wait_for(lambda: gang_of(1), "a gang that rejoins")
+        gang = job.state().gang
+        assert gang is not None
+        lost = gang.nodes[1]
+        spec = lose_node(job, lost)
+        wait_for(lambda: gang_of(2), "a gang of two")
+        wait_for(lambda: len(Resized(job.kept).pids_of(2)) == 2, "steps of both")
+        bring_back(job, lost, spec)
+        wait_for(lambda: gang_of(3), "a gang of three again")
+        until = max(Resized(job.kept).rows) + 5
+        wait_for(lambda: len(Resized(job.kept).rows.get(until, ())) == 3, "five steps more")
+        said = job.state()
+        assert said.gang is not None
+        place = {name: rank for rank, name in enumerate(said.gang.nodes)}
+        wait_for(lambda: all(_saved_on(job, name) <= {rank} for name, rank in place.items()), "memory without what was saved under other ranks")
+        job.process.send_signal(signal.SIGINT)
+        job.wait(120.0)
+    (incident,) = said.incidents
+    assert (incident.plans[0].rung, incident.plans[0].drop) == (Rung.SHRINK, (lost,))
+    assert "survivors keep their processes and their state" in incident.plans[0].because
+    assert incident.step_after >= incident.step_before, "a step was lost"
+    assert [(len(change.before), len(change.after), change.by_choice) for change in said.changes] == [(3, 2, False), (2, 3, True)]
+    told = Resized(job.kept)
+    first, second, third = (told.pids_of(generation) for generation in (1, 2, 3))
+    assert second == [first[0], first[2]], "whoever lived on has another process"
+    assert third[:2] == second, "whoever was there when it grew has another process"
+    _expect_same(told, tmp_path, until)
+
+
+def _expect_same(told: Resized, directory: Path, until: int) -> None:
+    """As three runs one after the other, each of one size and without a fault, have it."""
+    assert sorted(told.rows)[:until] == list(range(1, until + 1)), "a step was left out"
+    sizes = [told.ranks_at(step) for step in range(1, until + 1)]
+    ends = [step for step in range(1, until) if sizes[step] != sizes[step - 1]]
+    reference = directory / "reference"
+    for steps in (*ends, until):
+        run_gang(reference, _undisturbed, ranks=sizes[steps - 1], plugged=False, kept=str(reference), steps=steps)
+    right = Resized(reference)
+    for step in range(1, until + 1):
+        mine, theirs = ({rank: row[1:] for rank, row in rows[step].items()} for rows in (told.rows, right.rows))
+        assert mine.items() <= theirs.items(), f"something else after step {step} of a gang of {sizes[step - 1]}"

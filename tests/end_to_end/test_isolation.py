@@ -113,7 +113,7 @@ def test_every_worker_has_a_group_of_its_own_also_without_limits_and_two_nodes_d
 
 
 @pytest.mark.root
-@needs_groups
+@pytest.mark.skipif(VERSION != 1, reason="needs control groups of version 1: with 2 whoever made the group a job runs in removes it with all below")
 def test_when_all_are_killed_at_once_the_next_run_of_the_job_sweeps_up(state: Path, beside: Callable[..., Job]) -> None:
     with beside(state, options=["--memory", "1GB", "--cpus", 1, "--max-processes", 500], arguments=["--steps", 200]) as job:
         job.wait_for_step(5)
@@ -124,7 +124,7 @@ def test_when_all_are_killed_at_once_the_next_run_of_the_job_sweeps_up(state: Pa
             os.kill(pid, signal.SIGKILL)
         job.wait()
         eventually(lambda: not any(is_alive(pid) for pid in pids), what="the end of all of them")
-    assert len({path.parent for path in groups_of(job)}) == (3 if VERSION == 1 else 1), "one for memory, one for cores and one for processes, or one for all"
+    assert len({path.parent for path in groups_of(job)}) == 3, "one for memory, one for cores and one for processes"
     with beside(state, arguments=["--steps", 200]) as job:
         job.finished()
     assert not groups_of(job)

@@ -9,7 +9,7 @@ from end_to_end.jobs import SCRIPTS, Job
 
 from holdfast.checkpoint.found import list_complete
 from holdfast.checkpoint.layout import directory_name
-from holdfast.core import PERMANENT_CODE
+from holdfast.core.base import PERMANENT_CODE
 from holdfast.domain.diagnosis import Cause
 from holdfast.domain.job import Outcome
 

@@ -9,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
 from end_to_end.jobs import SCRIPTS, Job, eventually, lose_node
 from trainer.gang import run_gang
 
@@ -96,7 +95,6 @@ def expect_same(job: Job, reference: Path, *, steps: int) -> None:
 
 
 def test_a_rank_that_is_killed_is_taken_in_again_and_every_step_comes_out_the_same(tmp_path: Path) -> None:
-    """Also where the new gang stands still and is started anew, which happens: the slow tests ask that it does not."""
     with job_of(tmp_path, "job", options=["--nproc", RANKS]) as job:
         wait_for_steps(job, 10)
         wait_until_it_can(job)
@@ -112,7 +110,6 @@ def test_a_rank_that_is_killed_is_taken_in_again_and_every_step_comes_out_the_sa
     assert [one.plans[0].rung for one in incidents] == [Rung.REJOIN]
 
 
-@pytest.mark.slow  # A survivor may stand still in the destructor of its old group and be ended for it, now and then: not understood yet.
 def test_ranks_that_are_killed_or_raise_or_stop_are_taken_in_again_and_nothing_is_lost(tmp_path: Path) -> None:
     with job_of(tmp_path, "job", options=["--nproc", RANKS]) as job:
         wait_for_steps(job, 10)
@@ -131,16 +128,15 @@ def test_ranks_that_are_killed_or_raise_or_stop_are_taken_in_again_and_nothing_i
         wait_for_steps(job, 3)
         assert pids(job)[2] != lived[2], "a rank that swallows what it is told was kept"
         steps = min(step_of(job, rank) for rank in range(RANKS)) - 1
-        incidents = job.incidents()
+        incidents = job.incidents()[: len(faults) + 1]  # The next one tells that there were so many.
         end(job)
     reference = tmp_path / "reference"
     run_gang(reference, undisturbed, ranks=RANKS, plugged=False, kept=str(reference), steps=steps)
     expect_same(job, reference, steps=steps)
-    assert [one.plans[-1].rung for one in incidents] == [Rung.REJOIN] * (len(faults) + 1)
+    assert [[plan.rung for plan in one.plans] for one in incidents] == [[Rung.REJOIN]] * (len(faults) + 1), [one.story[0].what for one in incidents]
     assert all(one.step_after >= one.step_before for one in incidents), "a step was lost"
 
 
-@pytest.mark.slow
 def test_ranks_on_a_spare_get_their_state_from_those_who_live_on(tmp_path: Path) -> None:
     with job_of(tmp_path, "job", options=["--nodes", RANKS, "--nproc", 1, "--spares", 1]) as job:
         wait_for_steps(job, 10)

@@ -1,6 +1,8 @@
 /* NVML as a library, with one GPU that always says the same: so that the real binding is tried where there is no driver.
 
    Built by test_nvml_library.py. -DOLD leaves out what drivers of around 2019 did not have. Layouts and numbers are those of nvml.h. */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 enum { OK = 0, NOT_SUPPORTED = 3, TIMEOUT = 10 };
@@ -38,6 +40,21 @@ int nvmlEventSetWait_v2(void *set, Event *event, unsigned milliseconds) {
 int nvmlDeviceGetTemperature(Device *device, unsigned sensor, unsigned *celsius) { *celsius = 61; return OK; }
 int nvmlDeviceGetPowerUsage(Device *device, unsigned *milliwatts) { *milliwatts = 480500; return OK; }
 int nvmlDeviceGetEnforcedPowerLimit(Device *device, unsigned *milliwatts) { *milliwatts = 700000; return OK; }
+/* The limit is kept in the file that PRETENDED_POWER names: as a card's, it outlives whoever set it. */
+int nvmlDeviceGetPowerManagementLimit(Device *device, unsigned *milliwatts) {
+  FILE *file = fopen(getenv("PRETENDED_POWER"), "r");
+  *milliwatts = 700000;
+  if (file) { int got = fscanf(file, "%u", milliwatts); fclose(file); return got == 1 ? OK : NOT_SUPPORTED; }
+  return OK;
+}
+int nvmlDeviceGetPowerManagementLimitConstraints(Device *device, unsigned *least, unsigned *most) { *least = 200000; *most = 700000; return OK; }
+int nvmlDeviceSetPowerManagementLimit(Device *device, unsigned milliwatts) {
+  FILE *file = fopen(getenv("PRETENDED_POWER"), "w");
+  if (!file) return 4;
+  fprintf(file, "%u", milliwatts);
+  fclose(file);
+  return OK;
+}
 int nvmlDeviceGetClockInfo(Device *device, unsigned kind, unsigned *mhz) { *mhz = kind == 1 ? 1755 : 3201; return OK; }
 int nvmlDeviceGetMaxClockInfo(Device *device, unsigned kind, unsigned *mhz) { *mhz = 1980; return OK; }
 int nvmlDeviceGetUtilizationRates(Device *device, Rates *rates) { rates->gpu = 97; rates->memory = 40; return OK; }

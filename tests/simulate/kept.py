@@ -18,4 +18,5 @@ KEPT: tuple[tuple[int, dict[str, Any], str], ...] = (
     (1131, {}, "world: two pauses of control, one within the other, turned the order of two messages round"),
     (5014, {}, "world: a start that was under way when its agent died was not seen by the next one"),
     (1248, {}, "world: a node that was given up for a process that cannot be killed was missed after its machine was replaced"),
+    (30256, {}, "core: a node that had not answered when it fell silent said afterwards that nothing runs there, and then began what it had been asked for"),
 )

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
-from holdfast import membership
-from holdfast.core import Core
+from holdfast.core import Core, leaving, membership, rejoining
 from holdfast.domain.diagnosis import Cause
 from holdfast.domain.effect import StartGang
 from holdfast.domain.event import EffectDone, EffectFailed, FindingMade, NodeHeard, StopAsked, WorkerExited
@@ -118,6 +117,15 @@ def _spare_used_twice(_: Any) -> Any:
         return tuple(name or spares[0] for name in places) if len(ready) >= count else None
 
     return choose
+
+
+def _not_told_what_they_were(real: Any) -> Any:
+    def formed(state: State, gang: Gang) -> Gang:
+        gang = real(state, gang)
+        gang.moved = {}
+        return gang
+
+    return formed
 
 
 def _id_used_again(_: Any) -> Any:
@@ -318,29 +326,32 @@ BUGS = (
     Bug(name="an effect gets an id that was used before", on=Core, attribute="_id", made=_id_used_again, seed=0),
     Bug(name="the journal is read but for its last event", on=MemoryJournal, attribute="load", made=_last_event_forgotten, seed=0),
     Bug(name="deadlines are lost when control comes back", on=MemoryJournal, attribute="load", made=_deadlines_forgotten, seed=7),
-    Bug(name="what was not answered is not asked again", on=MemoryJournal, attribute="effects", made=lambda _: lambda journal, ids: (), seed=10),
+    Bug(name="what was not answered is not asked again", on=MemoryJournal, attribute="effects", made=lambda _: lambda journal, ids: (), seed=38),
     Bug(name="a poisoned checkpoint is gone on with", on=Core, attribute="_finding_made", made=_nan_ignored, seed=3),
     Bug(name="a corrupt checkpoint is trusted", on=ladder, attribute="_DISTRUSTED_FOR", made=_corrupt_trusted, seed=0),
     Bug(name="only the first node is told what to restore", on=Core, attribute="_emit", made=_restore_differs, seed=0),
     Bug(name="after a fault training starts from scratch", on=Core, attribute="_checkpoint_found", made=_starts_from_scratch, seed=0),
     Bug(name="a message that comes twice is taken twice", on=Inbox, attribute="is_new", made=lambda _: lambda inbox, instance, seq: True, seed=0),
-    Bug(name="a message is acknowledged before it is written down", on=VirtualControl, attribute="told", made=_acknowledged_before_written, seed=0),
+    Bug(name="a message is acknowledged before it is written down", on=VirtualControl, attribute="told", made=_acknowledged_before_written, seed=7),
     Bug(name="no message is acknowledged", on=VirtualControl, attribute="told", made=_acknowledgement_lost, seed=0),
-    Bug(name="an effect is performed before it is written down", on=VirtualControl, attribute="accept", made=_performed_before_written, seed=4),
+    Bug(name="an effect is performed before it is written down", on=VirtualControl, attribute="accept", made=_performed_before_written, seed=22),
     Bug(name="an agent that comes back has forgotten what it began", on=VirtualNode, attribute="start_agent", made=_begun_forgotten, seed=0),
     Bug(name="a checkpoint counts as whole with its first part", on=Training, attribute="_is_whole", made=lambda _: lambda training, one: True, seed=0),
     Bug(name="after a restore a batch is left out", on=Training, attribute="_begun", made=_position_off_by_one, seed=0),
     Bug(name="what is saved is the position before the batch", on=Training, attribute="_save", made=_position_saved_too_early, seed=0),
     Bug(name="a hang is never acted on", on=Core, attribute="_finding_made", made=_hang_ignored, seed=0),
-    Bug(name="a node that was cleaned is never used again", on=Core, attribute="_stopped_on", made=_never_usable_again, seed=26),
+    Bug(name="a node that was cleaned is never used again", on=Core, attribute="_stopped_on", made=_never_usable_again, seed=37),
     Bug(name="a stop that is asked for in an incident is forgotten", on=Core, attribute="_stop_asked", made=_stop_forgotten_in_an_incident, seed=19),
     Bug(name="a node with a process that cannot be killed is used again", on=Core, attribute="_effect_failed", made=_unkillable_used_again, seed=0),
-    Bug(name="a clock that was set back stands still", on=VirtualControl, attribute="_set_clock", made=_clock_stands_still, seed=36),
-    Bug(name="anybody's answer counts", on=Core, attribute="_answered", made=_anybody_answers, seed=1),
+    Bug(name="a clock that was set back stands still", on=VirtualControl, attribute="_set_clock", made=_clock_stands_still, seed=38),
+    Bug(name="anybody's answer counts", on=Core, attribute="_answered", made=_anybody_answers, seed=29),
     Bug(name="the time control was away counts against others", on=Core, attribute="_excuse_absence", made=lambda _: lambda core, event: None, seed=0),
     Bug(name="a gang is stopped for more nodes as soon as they are there", on=membership, attribute="why_move", made=_grows_at_once, seed=32),
     Bug(name="a gang is smaller than it may be", on=membership, attribute="size", made=_too_small, seed=47),
     Bug(name="ranks keep their numbers in a smaller gang", on=Core, attribute="_emit", made=_ranks_not_dense, seed=3),
+    Bug(name="survivors of a larger gang are looked for where they are now", on=rejoining, attribute="formed", made=_not_told_what_they_were, seed=54),
+    Bug(name="survivors wait where the next gang is not formed", on=rejoining, attribute="left_behind", made=lambda _: lambda state, chosen: [], seed=16),
     Bug(name="a node that is cordoned is used", on=membership, attribute="usable", made=_cordoned_used, seed=1),
+    Bug(name="a node is not left before it goes", on=leaving, attribute="begin", made=lambda _: lambda state, node: None, seed=107),
     Bug(name="a wait for nodes has no end", on=Core, attribute="_wait_for_nodes", made=lambda _: lambda core: None, seed=0),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-import holdfast.core
+import holdfast.core.deciding
 import holdfast.simulate.world
 from holdfast.domain.diagnosis import Cause
 from holdfast.domain.job import JobSpec
@@ -27,7 +27,7 @@ def test_no_promise_is_broken_where_nodes_are_left_for_what_was_learned(monkeypa
         return made[-1]
 
     monkeypatch.setattr(holdfast.simulate.world, "JobSpec", partial(JobSpec, learned=Learned(version="v", remedies=STUBBORN, suspects=("node-0",))))
-    monkeypatch.setattr(holdfast.core, "decide", decided)
+    monkeypatch.setattr(holdfast.core.deciding, "decide", decided)
     assert survey(range(8)).failed == {}
     assert sum("which is up" in plan.because for plan in made) > 5
     assert all(plan.learned == "v" for plan in made)

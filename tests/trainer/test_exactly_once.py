@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import holdfast
 from holdfast.checkpoint.errors import CheckpointMismatch
+from holdfast.domain.treatment import Treatment, Window, joined, next_draw, windows_of
 from holdfast.errors import UserError
 from holdfast.trainer.feed import Feed
 
@@ -43,9 +44,11 @@ def streamed(rank: int, ranks: int, workers: int = 0) -> Any:
     return DataLoader(stream, batch_size=None, num_workers=workers, persistent_workers=bool(workers))
 
 
-def play(loader: Any, progress: dict[str, Any] | None, most: int | None, steps: int) -> tuple[list[list[int]], dict[str, Any] | None]:
+def play(
+    loader: Any, progress: dict[str, Any] | None, most: int | None, steps: int, left_out: tuple[Window, ...] = ()
+) -> tuple[list[list[int]], dict[str, Any] | None]:
     """The samples of each of up to so many steps of one rank, and the place after them; None at the end."""
-    feed: Feed[torch.Tensor] = Feed(loader, first_epoch=0, last_epoch=EPOCHS, accumulate=2, resumes_itself=False, most=most)
+    feed: Feed[torch.Tensor] = Feed(loader, first_epoch=0, last_epoch=EPOCHS, accumulate=2, resumes_itself=False, most=most, left_out=left_out)
     if progress is not None:
         feed.resume(progress, {})
     done: list[list[int]] = [[]]
@@ -60,7 +63,7 @@ def play(loader: Any, progress: dict[str, Any] | None, most: int | None, steps: 
     return done[:-1], None
 
 
-def through(make: Callable[..., Any], lives: list[Life]) -> list[list[int]]:
+def through(make: Callable[..., Any], lives: list[Life], left_out: tuple[Window, ...] = ()) -> list[list[int]]:
     """The samples of every step, when the run goes through these lives before one that comes to the end."""
     progress: dict[str, Any] | None = None
     kept: list[list[int]] = []
@@ -69,7 +72,7 @@ def through(make: Callable[..., Any], lives: list[Life]) -> list[list[int]]:
         for count in (steps, saved) if lost else (steps,):  # What was lost was used, and is used again: the place is that of the save.
             if count == 0:
                 continue
-            played = [play(make(rank, ranks), progress, most, count) for rank in range(ranks)]
+            played = [play(make(rank, ranks), progress, most, count, left_out) for rank in range(ranks)]
             assert len({len(done) for done, _ in played}) == 1
         if saved == 0:
             continue
@@ -92,6 +95,47 @@ def test_every_step_has_the_samples_it_would_have_had_and_an_epoch_has_each_once
     per_epoch = -(-LENGTH // 16)
     for epoch in range(EPOCHS):
         assert sorted(sample for step in kept[epoch * per_epoch : (epoch + 1) * per_epoch] for sample in step) == list(range(LENGTH))
+
+
+WINDOWS = st.sets(st.integers(0, 9), max_size=6).map(lambda draws: joined([Window(first=one, last=one) for one in draws]))
+
+
+@pytest.mark.parametrize("make", [mapped, streamed])
+@settings(max_examples=25, deadline=None)
+@given(lives=LIVES, left_out=WINDOWS)
+def test_what_is_left_out_is_those_steps_and_all_others_are_as_they_were(make: Callable[..., Any], lives: list[Life], left_out: tuple[Window, ...]) -> None:
+    kept = through(make, lives, left_out)
+    assert kept == [step for draw, step in enumerate(through(make, [])) if next_draw(left_out, draw) == draw]
+
+
+@pytest.mark.parametrize("make", [mapped, streamed])
+def test_workers_that_run_ahead_leave_out_the_same(make: Callable[..., Any]) -> None:
+    left_out = (Window(first=1, last=1), Window(first=3, last=5))
+    loader = make(0, 1, workers=2)
+    first, place = play(loader, None, 2, 2, left_out)
+    rest, _ = play(make(0, 1, workers=2), place, 3, 1000, left_out)
+    assert [sorted(step) for step in [*first, *rest]] == [step for draw, step in enumerate(through(make, [])) if draw in (0, 2, 6, 7)]
+
+
+@pytest.mark.parametrize("length", [True, False])
+def test_of_an_ordinary_loader_what_is_left_out_is_fetched_and_dropped(length: bool) -> None:
+    loader: Any = list(range(5)) if length else iter(range(6))
+    feed: Feed[int] = Feed(loader, first_epoch=0, last_epoch=1, accumulate=2, resumes_itself=False, left_out=(Window(first=1, last=1),))
+    used = []
+    for batch in feed:
+        used.append(batch)
+        feed.use()
+    assert used == ([0, 1, 4] if length else [0, 1, 4, 5])
+    assert feed.draw == 3
+
+
+@given(left_out=WINDOWS, step=st.integers(0, 12))
+def test_a_step_is_made_of_the_draw_that_comes_after_so_many_steps(left_out: tuple[Window, ...], step: int) -> None:
+    treatment = Treatment(left_out=left_out)
+    used = [draw for draw in range(40) if next_draw(left_out, draw) == draw]
+    assert treatment.draw_of(step) == used[step]
+    assert treatment.step_of(used[step]) == step
+    assert windows_of(treatment.environment().get("HOLDFAST_LEAVE_OUT", "")) == left_out
 
 
 @pytest.mark.parametrize("make", [mapped, streamed])

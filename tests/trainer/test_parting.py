@@ -17,7 +17,7 @@ from holdfast.checkpoint.randomness import apply_randomness, capture_randomness
 from holdfast.trainer import sockets
 from holdfast.trainer.beats import Beats
 from holdfast.trainer.parting import NOTHING_WHOLE, Kept, Parted, Parting, why_not
-from holdfast.trainer.streams import Streams, as_captured, draw, found
+from holdfast.trainer.random_streams import Streams, as_captured, draw, found
 
 GENERATION = 7
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, DistributedSampler
 
 import holdfast
 from holdfast.checkpoint.errors import CheckpointMismatch
 from holdfast.errors import UserError
+from holdfast.trainer.feed import Feed
 
 
 def use(sampler: holdfast.Sampler, batches: int) -> list[int]:
@@ -102,3 +103,26 @@ def test_a_batch_that_cannot_be_shared_out_is_refused_at_once() -> None:
         holdfast.Sampler(50, batch_size=5, rank=0, world_size=2)
     with pytest.raises(UserError, match="leave 1 for the last batch of 2 ranks"):
         holdfast.Sampler(51, batch_size=10, rank=0, world_size=2)
+
+
+def test_a_sampler_that_was_made_for_another_size_takes_its_new_place_with_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one made outside of a function that rejoins does; a rank and a size that were given stay."""
+    monkeypatch.setenv("RANK", "2")
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    made, given = holdfast.Sampler(40, batch_size=10, resize=True), holdfast.Sampler(40, batch_size=10, rank=0, world_size=2)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    for sampler in (made, given):
+        Feed(DataLoader(range(40), batch_sampler=sampler), first_epoch=0, last_epoch=1, accumulate=1, resumes_itself=False)
+    assert [(one.rank, one.world_size) for one in (made, given)] == [(1, 2), (0, 2)]
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    uneven = holdfast.Sampler(40, batch_size=12, drop_last=True)
+    monkeypatch.setenv("WORLD_SIZE", "5")
+    with pytest.raises(UserError, match="12 for 5 ranks"):
+        Feed(DataLoader(range(40), batch_sampler=uneven), first_epoch=0, last_epoch=1, accumulate=1, resumes_itself=False)
+
+
+def test_how_many_ranks_a_sampler_of_torchs_was_made_for_is_known() -> None:
+    shared = DataLoader(range(40), batch_size=4, sampler=DistributedSampler(range(40), num_replicas=3, rank=0))  # type: ignore[var-annotated, arg-type]
+    for loader, ranks in ((shared, 3), (DataLoader(range(40), batch_size=4), None)):  # type: ignore[arg-type]
+        assert Feed(loader, first_epoch=0, last_epoch=1, accumulate=1, resumes_itself=False).shares_among == ranks

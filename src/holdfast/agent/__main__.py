@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import os
 import resource
 import shutil
@@ -17,50 +16,61 @@ import socket
 import sys
 import time
 import uuid
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, assert_never
 
 import msgspec
 
-from holdfast.agent import collectives, parting, profiles, stacks, tree
+from holdfast.agent import checks, collectives, parting, profiles, stacks, tree
 from holdfast.agent.copies import Copies, NotHeld
-from holdfast.agent.exits import Evidence, MemoryKills, classify, read_kernel_log, read_memory_kills, read_memory_kills_again
+from holdfast.agent.endings import Endings
+from holdfast.agent.environment import error_path, worker_environment
+from holdfast.agent.following import Following
+from holdfast.agent.heat import Heat
 from holdfast.agent.isolation.isolate import isolate, member_of
 from holdfast.agent.measure import EVERY_S, Measure
 from holdfast.agent.metrics import AgentMetrics
+from holdfast.agent.notices import UNSAID_S, Notices
 from holdfast.agent.parent import ParentGone, Row, WarmParent
 from holdfast.agent.persist import Persist
 from holdfast.agent.recorded import Recorded
 from holdfast.agent.scrub import Scrub, from_remote
+from holdfast.agent.staging import STAGED, NotStaged, Staging
+from holdfast.agent.surroundings import Surroundings
 from holdfast.agent.uploads import Sender
 from holdfast.agent.watch import Watch
 from holdfast.checkpoint.layout import parse_directory_name
 from holdfast.crashpoints import crash_point
-from holdfast.diagnose.gpu_memory import is_about_gpu
 from holdfast.domain.beat import Beat
-from holdfast.domain.effect import CaptureProfile, CaptureStacks, ChooseRanks, Effect, EndJob, FindCheckpoint, PartGang, StartGang, StartStore, StopGang
-from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, WorkerExited
-from holdfast.domain.exit import Exit, ExitKind
-from holdfast.domain.gauges import LOADER_WORKERS, MICRO_BATCH
+from holdfast.domain.effect import (
+    CaptureProfile,
+    CaptureStacks,
+    CheckNode,
+    ChooseRanks,
+    Effect,
+    EndJob,
+    FindCheckpoint,
+    PartGang,
+    StartGang,
+    StartStore,
+    StopGang,
+)
+from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingEnded, FindingMade, NodeWarmed, WorkerExited
+from holdfast.domain.finding import Finding, Severity
 from holdfast.domain.held import Held
 from holdfast.domain.interval import Told
 from holdfast.domain.node import NO_FD, NodeSpec
 from holdfast.errors import HoldfastError
 from holdfast.launch.lifeline import adopt_orphans, die_with_parent
 from holdfast.launch.namespaces import hide, join_network, own_shared_memory
-from holdfast.observe.gpu_holders import gpu_holders
 from holdfast.wire.codec import decode_effect, encode
 from holdfast.wire.frames import BadFrame, Channel, connect, serve
-from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Hold, Interval, Leave, MakeDurable, Output, Readings, Whole
+from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Hold, Interval, Leave, MakeDurable, Readings, Whole
 from holdfast.wire.outbox import Outbox
 from holdfast.wire.scrape import keep_open
 
-_OUTPUT_BYTES = 64 << 10
-_BACKLOG_BYTES_MAX = 1 << 20
-_JUST_STARTED_S = 5.0
-_FOLLOW_EVERY_S = 0.2
+_FREE_EVERY_S = 0.05
 _SHARED = "--private for temporary files alone, not for shared memory, which only root may set apart"
 _SETTLE_S = 4.0  # For what the workers left in memory: a recovery waits no longer for it, and goes on from an older checkpoint.
 
@@ -81,32 +91,41 @@ class Agent:
         self._sender = Sender(Path(spec.checkpoints), spec.job.remote, here=lambda: 0 in self._watch.ranks())
         self._busy: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._followed: dict[int, int] = {}  # Rank to how far its log was sent.
-        self._watched = False  # This control has said for whom it passes output on.
-        self._before_start: tuple[float, dict[int, int]] = (0.0, {})  # When ranks were last started here, and how long their logs were then.
-        self._started_last = 0  # The newest generation that was started here.
-        self._memory_kills: dict[int, MemoryKills] = {}
+        self._following = Following(Path(spec.logs))
+        self._endings = Endings(spec, self._isolation)
         self._leaving = asyncio.Event()
         self._scrub = Scrub(
             Path(spec.shared_memory), Path(spec.checkpoints), self._persist, ranks=lambda: self._watch.ranks(),
             fetch=from_remote(spec.job.remote, self._leaving.is_set),
         )  # fmt: skip
-        self._measure = Measure(spec.node, self._watch, disks=[Path(spec.checkpoints)], log_size=self._log_size)
+        self._measure = Measure(spec.node, self._watch, disks=[Path(spec.checkpoints)], log_size=self._following.size)
+        self._notices = Notices(spec.node, Path(spec.notice), self._tell, kept=self._state / "noticed")
+        self._staging = Staging(spec.job.stage, Path(spec.scratch) / STAGED, _say)
+        self._surroundings = Surroundings(spec)
+        cap = spec.job.power_cap_watts
+        self._heat = Heat(cap, self._state / "power", self._too_hot, gpus=spec.gpus) if cap is not None else None
+        self._warm = False  # Ranks can be forked at once.
+        self._ending = False  # Somebody told us to end while the job goes on.
         self._metrics: AgentMetrics | None = None
         self._persist_copies: tuple[int, ...] = ()
         self._upload_s = 0.0
         self._grace_s = 0.0
 
     async def run(self) -> None:
+        self._loop = asyncio.get_running_loop()
         await self._find_parent()
         peers = await serve(Path(self._spec.peer), self._copies.serve)
         self._measure.start()
-        loops = [self._talk(), self._read_beats(), self._probe(), self._send_signals(), self._follow(), self._keep_parent()]
+        loops = [self._talk(), self._read_beats(), self._probe(), self._send_signals(), self._keep_parent()]
+        loops += [self._following.run(self._watch.ranks), self._notices.run()]
         if self._spec.job.metrics is not None and self._spec.metrics_port:
             self._metrics = AgentMetrics(self._spec.job.job, self._spec.node, _say)
             loops.append(keep_open(self._spec.job.metrics, self._spec.metrics_port, self._metrics.text, say=_say))
         loops += [self._persist.run(), self._copies.run(), self._scrub.run(), *([self._sender.run()] if self._spec.job.remote else [])]
+        loops += [self._heat.run()] if self._heat is not None else []
         tasks = [asyncio.create_task(loop) for loop in loops]
+        self._spawn(self._get_warm())
+        self._spawn(asyncio.to_thread(self._surroundings.prepare))
         leaving = asyncio.create_task(self._leaving.wait())
         await asyncio.wait([*tasks, leaving], return_when=asyncio.FIRST_COMPLETED)
         broken = [task for task in tasks if task.done()]
@@ -116,15 +135,47 @@ class Agent:
         peers.close()
         Path(self._spec.peer).unlink(missing_ok=True)
         self._copies.close()
+        self._staging.stop()
+        if self._heat is not None:
+            self._heat.close()
         self._measure.close()
         if broken and not self._leaving.is_set():
             self._sender.stop()
             broken[0].result()  # Our own mistake: stop here, and leave the workers to the agent that comes after us.
         await self._take_down()
 
+    async def _get_warm(self) -> None:
+        await self._staging.begin()
+        await self._parent.ready.wait()
+        self._warm = True
+        self._tell(NodeWarmed(at=0.0, node=self._spec.node))
+
     def leave(self, grace_s: float) -> None:
         self._grace_s = grace_s
         self._leaving.set()
+
+    def signalled(self, number: signal.Signals) -> None:
+        """SIGUSR1: the node goes soon. SIGTERM: we are to end. As long as there is control it is a notice, and the gang leaves the node before we do; without
+        control the job is over, or nobody could take the ranks elsewhere, and they get the time we have."""
+        grace_s = self._spec.job.policy.stop_grace_s
+        if number is signal.SIGUSR1:
+            self._notices.signalled(number, within_s=UNSAID_S)
+        elif self._ending or self._channel is None:
+            self.leave(grace_s)
+        else:
+            self._ending = True
+            self._notices.signalled(number, within_s=grace_s)
+            self._spawn(self._leave_when_free(grace_s))
+
+    async def _leave_when_free(self, within_s: float) -> None:
+        """Once nothing of the gang is here. When control has done nothing about it by half the time, the ranks get the other half to save and leave."""
+        deadline = time.monotonic() + within_s
+        while self._channel is not None and (self._watch.generations() or self._busy or self._outbox.unacknowledged()):
+            left_s = deadline - time.monotonic()
+            if left_s <= 0.0 or (not self._busy and left_s <= within_s / 2):
+                break
+            await asyncio.sleep(_FREE_EVERY_S)
+        self.leave(max(0.0, deadline - time.monotonic()))
 
     # Control.
 
@@ -135,11 +186,11 @@ class Agent:
             except OSError:
                 await asyncio.sleep(0.1)
                 continue
-            self._channel, self._watched = channel, False
+            self._channel = channel
             channel.send(
                 Hello(
                     node=self._spec.node, instance=self._instance, host=self._spec.host, pid=os.getpid(), peer=self._spec.peer, domain=self._spec.domain,
-                    running=self._watch.generations(), isolation=self._isolation.name, unkept=self._isolation.unkept,
+                    running=self._watch.generations(), isolation=self._isolation.name, unkept=self._isolation.unkept, warm=self._warm,
                 )
             )  # fmt: skip
             self._send_readings()
@@ -150,6 +201,7 @@ class Agent:
                 async for message in channel:
                     self._hear(message)
             self._channel = None
+            self._following.lost_control()
             await channel.closed()
 
     def _hear(self, message: AnyMessage) -> None:
@@ -162,8 +214,7 @@ class Agent:
                     self._busy.add(effect.id)
                     self._spawn(self._perform(effect))
             case Follow(ranks=ranks):
-                self._followed = {rank: self._followed.get(rank, self._first_shown(rank)) for rank in ranks}
-                self._watched = True
+                self._following.follow(ranks, self._channel)
             case Whole(sealed=sealed, safe=safe, permit=permit):
                 self._persist.whole(sealed, safe, permit)
             case Hold(of=of):
@@ -235,6 +286,8 @@ class Agent:
                     return await self._stop_gang(effect)
                 case PartGang():
                     return await self._part_gang(effect)
+                case CheckNode():
+                    return await asyncio.to_thread(checks.check, effect, self._spec)
                 case FindCheckpoint() | ChooseRanks() | EndJob():
                     return {"because": f"{type(effect).__name__} is for control, not for an agent", "permanent": True}
                 case _:
@@ -266,12 +319,20 @@ class Agent:
         return {"port": ports[0]} if ports and ports[0] else {"because": "the agent died while it started the store, and no such store runs"}
 
     async def _start_gang(self, effect: StartGang) -> dict[str, Any]:
+        try:
+            await self._staging.ready()
+        except NotStaged as error:
+            return {"because": str(error), "permanent": True}
+        surroundings = asyncio.create_task(asyncio.to_thread(self._surroundings.news)) if effect.node_rank == 0 else None
         job, parent = self._spec.job, await self._living_parent()
-        self._begin_output(effect)
-        if not effect.kept:  # Where ranks live on what they saved is as good as before.
+        self._following.begin(effect)
+        if not effect.kept:
             self._persist.hand_over(effect.generation, effect.ranks, effect.restore)
+        else:  # Where ranks live on what they saved is as good as before.
+            self._persist.live_on(effect.ranks)
         await self._fetch(effect)
         await self._renew(effect, parent)
+        told = {"surroundings": await surroundings} if surroundings is not None else {}  # Before they start: one that dies at once must not overtake it.
         waiting = {}
         for local_rank, rank in enumerate(effect.ranks):
             if rank in effect.kept:
@@ -279,35 +340,37 @@ class Agent:
             order = self._order(effect.id, effect.generation, rank)
             order |= {
                 "role": "worker", "how": "fork" if job.warm and job.python else "exec", "argv": list(job.argv), "module": job.module, "python": job.python,
-                "env": self._worker_env(effect, rank, local_rank), "agent_pid": os.getpid(),
+                "env": worker_environment(self._spec, self._watch, effect, rank, local_rank), "agent_pid": os.getpid(),
             }  # fmt: skip
             Path(order["error"]).unlink(missing_ok=True)
-            self._memory_kills[rank] = read_memory_kills(self._isolation.counted(member_of(effect.generation, rank)))
+            self._endings.begun(rank, member_of(effect.generation, rank))
             waiting[rank] = parent.ask("fork", answer="started", **order)
         for rank, started in waiting.items():
             self._watch.add(rank, effect.generation, (await started)["pid"])
-        return {}
+        return told
 
     async def _renew(self, effect: StartGang, parent: WarmParent) -> None:
         """Ranks that waited go over to the new generation, and are told their place."""
         if not effect.kept:
             return
-        waiting = self._watch.ranks(effect.kept_of)
-        gone = sorted(set(effect.kept) - waiting.keys())
+        waiting, was = self._watch.ranks(effect.kept_of), {rank: rank + effect.moved for rank in effect.kept}
+        gone = sorted(set(was.values()) - waiting.keys())
         if gone:
             raise HoldfastError(f"ranks {gone} waited for their place on {self._spec.node}, and are gone")
-        await parent.ask("renew", answer="renewed", id=effect.id, generation=effect.generation, pids=[waiting[rank] for rank in effect.kept])
+        places = [{"pid": waiting[was[rank]], "rank": rank, "log": str(self._following.log(rank))} for rank in effect.kept]
+        await parent.ask("renew", answer="renewed", id=effect.id, generation=effect.generation, places=places)
         for rank in effect.kept:
             now = stacks.stack_path(self._state, effect.generation, rank)
             now.unlink(missing_ok=True)
-            now.symlink_to(stacks.stack_path(self._state, effect.kept_of, rank).resolve())  # Where the process writes its stacks to, as long as it lives.
-            self._watch.renew(rank, effect.generation, waiting[rank])
+            now.symlink_to(stacks.stack_path(self._state, effect.kept_of, was[rank]).resolve())  # Where the process writes its stacks to, as long as it lives.
+            self._watch.renew(was[rank], rank, effect.generation)
+            self._endings.renamed(was[rank], rank)
         self._give_places(effect)
 
     def _give_places(self, effect: StartGang) -> None:
         for rank, pid in self._watch.ranks(effect.generation).items():
             if rank in effect.kept:
-                env = self._worker_env(effect, rank, effect.ranks.index(rank))
+                env = worker_environment(self._spec, self._watch, effect, rank, effect.ranks.index(rank))
                 del env["HOLDFAST_FLIGHT"]  # It listens where it did.
                 parting.place(Path(self._spec.shared_memory), pid, effect.generation, env)
 
@@ -324,7 +387,7 @@ class Agent:
     async def _found_gang(self, effect: StartGang) -> dict[str, Any]:
         """We died between recording and answering: what runs, and what ran and ended, is the answer."""
         listed = await self._parent.ask("list", answer="list", id=f"list-{effect.id}")
-        found = {row["rank"] for row in [*listed["running"], *self._exits(effect.generation)] if row["id"].startswith(f"{effect.id}/")}
+        found = {row["rank"] for row in [*listed["running"], *self._endings.written(effect.generation)] if row["id"].startswith(f"{effect.id}/")}
         missing = sorted(set(effect.ranks) - found)
         if not missing:
             self._give_places(effect)
@@ -366,35 +429,9 @@ class Agent:
     def _order(self, id: str, generation: int, rank: int) -> dict[str, Any]:
         return {
             "id": f"{id}/{rank}", "generation": generation, "rank": rank, "module": False, "python": True, "env": {}, "cwd": self._spec.job.cwd,
-            "log": str(Path(self._spec.logs) / (f"rank-{rank}.log" if rank >= 0 else f"store-{self._spec.node}.log")),
-            "stacks": str(stacks.stack_path(self._state, generation, rank)), "error": str(self._state / f"error-{generation}-{rank}.json"),
+            "log": str(self._following.log(rank)) if rank >= 0 else str(Path(self._spec.logs) / f"store-{self._spec.node}.log"),
+            "stacks": str(stacks.stack_path(self._state, generation, rank)), "error": str(error_path(self._state, generation, rank)),
             **self._isolation.enter(member_of(generation, rank)),
-        }  # fmt: skip
-
-    def _worker_env(self, effect: StartGang, rank: int, local_rank: int) -> dict[str, str]:
-        """What torchrun sets, and ours."""
-        spec, local = self._spec, len(effect.ranks)
-        flight = collectives.flight_path(Path(spec.shared_memory), effect.generation, rank, {**os.environ, **spec.job.env})
-        interface = {"GLOO_SOCKET_IFNAME": spec.interface, "NCCL_SOCKET_IFNAME": spec.interface} if spec.interface else {}
-        # In the order of the bus the numbers are those of /dev/nvidiaN and nvidia-smi.
-        seen = {"CUDA_VISIBLE_DEVICES": ",".join(map(str, spec.gpus)), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"} if spec.gpus else {}
-        temporary = {"TMPDIR": spec.temporary} if spec.temporary else {}
-        return {
-            **effect.env, **interface, **seen, **temporary, **effect.fitting.environment({**os.environ, **effect.env}),
-            "RANK": str(rank), "LOCAL_RANK": str(local_rank), "GROUP_RANK": str(effect.node_rank), "ROLE_RANK": str(rank), "ROLE_NAME": "default",
-            "WORLD_SIZE": str(effect.world_size), "LOCAL_WORLD_SIZE": str(local), "GROUP_WORLD_SIZE": str(effect.nodes),
-            "ROLE_WORLD_SIZE": str(effect.world_size), "MASTER_ADDR": effect.store_host, "MASTER_PORT": str(effect.store_port),
-            "TORCHELASTIC_RESTART_COUNT": str(effect.restarts), "TORCHELASTIC_MAX_RESTARTS": str(spec.job.policy.max_restarts or 0),
-            "TORCHELASTIC_RUN_ID": spec.job.job, "TORCHELASTIC_USE_AGENT_STORE": str(effect.store_hosted),
-            "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP",  # By the launcher.
-            "TORCHELASTIC_ERROR_FILE": str(self._state / f"error-{effect.generation}-{rank}.json"),
-            "HOLDFAST_JOB": spec.job.job, "HOLDFAST_NODE": spec.mark, "HOLDFAST_GENERATION": str(effect.generation),
-            "HOLDFAST_BEATS": str(self._watch.beat_path(effect.generation, rank)), "HOLDFAST_CHECKPOINTS": spec.checkpoints,
-            "HOLDFAST_SNAPSHOTS": spec.shared_memory, "HOLDFAST_INTERVAL": str(self._watch.interval_path()),
-            "HOLDFAST_SAVE_EVERY": "" if effect.save_every is None else str(effect.save_every), "HOLDFAST_SAVE_ASKED": "1" if effect.save_asked else "",
-            "HOLDFAST_PROFILE": str(self._watch.profile_path(effect.generation, rank)), "HOLDFAST_PROFILES": spec.profiles,
-            "HOLDFAST_FLIGHT": str(flight or ""),
-            "HOLDFAST_RESTORE": effect.restore, "HOLDFAST_REJOIN": "1" if effect.rejoin else "", "HOLDFAST_SCRATCH": spec.scratch,
         }  # fmt: skip
 
     # The warm parent.
@@ -406,11 +443,13 @@ class Agent:
             for row in listed["running"]:
                 if row["role"] == "worker":
                     self._watch.add(row["rank"], row["generation"], row["pid"])
-                    self._memory_kills[row["rank"]] = read_memory_kills(self._isolation.counted(member_of(row["born"], row["rank"])))
+                    self._endings.begun(row["rank"], member_of(row["born"], row["born_rank"]))
         generation, ranks, restore = self._recorded.last_start()
         if generation and not self._recorded.rejoined:
             self._persist.hand_over(generation, ranks, restore)
-        ended = {row["rank"]: row for row in self._exits(generation)}
+        elif generation:
+            self._persist.live_on(ranks)
+        ended = {row["rank"]: row for row in self._endings.written(generation)}
         for rank in ranks:
             if rank in ended:
                 self._tell_exit(ended[rank])
@@ -428,7 +467,7 @@ class Agent:
     async def _replace_parent(self) -> None:
         await asyncio.to_thread(tree.end_marked, self._spec.job.job, self._spec.mark)
         for generation, ranks in self._watch.generations().items():
-            ended = {row["rank"]: row for row in self._exits(int(generation))}
+            ended = {row["rank"]: row for row in self._endings.written(int(generation))}
             for rank in ranks:
                 if rank in ended:
                     self._tell_exit(ended[rank])
@@ -456,48 +495,14 @@ class Agent:
     def _tell_exit(self, row: Row) -> None:
         table = self._watch.table(row["rank"], row["generation"])
         beat = self._watch.remove(row["rank"], row["generation"])
-        self._send_output(row["rank"])
+        self._following.send(row["rank"])
         crash_point("agent-saw-exit")
-        exit = self._classify(row, beat or Beat(step=-1), table)
+        exit = self._endings.ended(row, beat or Beat(step=-1), table)
         self._tell(WorkerExited(at=0.0, node=self._spec.node, generation=row["generation"], exit=exit))
 
-    def _classify(self, row: Row, beat: Beat, table: Mapping[str, float]) -> Exit:
-        before = self._memory_kills.pop(row["rank"], None)
-        if before is None:  # It ended while no agent was here to see it.
-            before = read_memory_kills(self._isolation.counted(member_of(row["born"], row["rank"])))
-        after = read_memory_kills_again(before)
-        somebody_was_killed = after != before or after.machine is None  # Else the kernel's log, which is long, has nothing about it.
-        exit = classify(
-            Evidence(
-                rank=row["rank"], pid=row["pid"], code=row["code"], signal=row["signal"], core=row["core"], at_ns=row["at_ns"], tail=row["tail"],
-                error=row["error"], step=beat.step, phase=beat.phase, stopped_by_us=row["stopping"], data_limit=self._isolation.data_limit,
-                micro_batch=int(table.get(MICRO_BATCH, 0)), loader_workers=int(table.get(LOADER_WORKERS, 0)), kills_before=before, kills_after=after,
-                kernel_log=read_kernel_log(row["pid"], row["started_ns"]) if somebody_was_killed else "",
-            )
-        )  # fmt: skip
-        if not is_about_gpu(exit.message):
-            return exit
-        gpus, holders = gpu_holders(set(tree.marked(self._spec.job.job)).__contains__)
-        return replace(exit, gpus=gpus, holders=holders)
-
     def _tell_vanished(self, rank: int, generation: int) -> None:
-        beat = self._watch.remove(rank, generation)
-        gone = Exit(
-            rank=rank, pid=0, kind=ExitKind.VANISHED, because=f"rank {rank} is gone: its parent process on {self._spec.node} died, and its workers with it",
-            at_ns=time.monotonic_ns(), step=beat.step if beat else -1, phase=beat.phase if beat else "",
-        )  # fmt: skip
+        gone = self._endings.vanished(rank, self._watch.remove(rank, generation))
         self._tell(WorkerExited(at=0.0, node=self._spec.node, generation=generation, exit=gone))
-
-    def _exits(self, generation: int) -> list[Row]:
-        """Exits of a generation as the warm parent wrote them down."""
-        rows: list[Row] = []
-        with contextlib.suppress(FileNotFoundError), (self._state / "exits.jsonl").open() as lines:
-            for line in lines:
-                with contextlib.suppress(json.JSONDecodeError):
-                    row = json.loads(line)
-                    if row["generation"] == generation and row["role"] == "worker":
-                        rows.append(row)
-        return rows
 
     # Watching.
 
@@ -513,15 +518,23 @@ class Agent:
             held, durable_s = self._persist.held(), self._persist.durable_s
             self._channel.send(
                 Readings(
-                    node=self._spec.node, ranks=self._watch.read(), held=held, durable_s=durable_s, uploading=self._sender.reading(), cpu_s=cpu_s
+                    node=self._spec.node, ranks=self._watch.read(), held=held, durable_s=durable_s, uploading=self._sender.reading(), cpu_s=cpu_s,
+                    staged=self._staging.reading(),
                 )
-            )
+            )  # fmt: skip
 
     async def _probe(self) -> None:
         while True:
             await asyncio.sleep(self._spec.probe_every_s)
             for generation, finding in self._watch.probe():
                 self._tell(FindingMade(at=0.0, generation=generation, finding=replace(finding, node=self._spec.node)))
+
+    def _too_hot(self, gpu: int, why: str) -> None:
+        """Nothing more can be done about it here; or it is so no longer. Called from a thread."""
+        finding = Finding(kind="too_hot", node=self._spec.node, of=str(gpu), since=time.time(), severity=Severity.WARNING, because=why)
+        for generation in map(int, self._watch.generations()):
+            ended = FindingEnded(at=0.0, generation=generation, key=finding.key, because=f"GPU {gpu} is cool again")
+            self._loop.call_soon_threadsafe(self._tell, FindingMade(at=0.0, generation=generation, finding=finding) if why else ended)
 
     async def _send_signals(self) -> None:
         while True:
@@ -537,47 +550,6 @@ class Agent:
         before = stacks.newest(stacks.stack_path(self._state, generation, rank))
         stacks.ask(pid)
         return before
-
-    async def _follow(self) -> None:
-        while True:
-            for rank in self._followed:
-                if rank in self._watch.ranks():
-                    self._send_output(rank)
-            await asyncio.sleep(_FOLLOW_EVERY_S)
-
-    def _begin_output(self, effect: StartGang) -> None:
-        """What ranks printed while they ran elsewhere was sent from there."""
-        if effect.generation != self._started_last + 1:
-            self._followed |= {rank: self._log_size(rank) for rank in effect.ranks if rank in self._followed}
-        self._started_last = effect.generation
-        self._before_start = (time.monotonic(), {rank: self._log_size(rank) for rank in effect.ranks})
-
-    def _first_shown(self, rank: int) -> int:
-        """From where somebody who begins to watch is shown a log: from here on; and right after a start from its beginning, since a viewer that was started
-        with the job may come to us after a script that is short."""
-        at, sizes = self._before_start
-        return sizes[rank] if rank in sizes and time.monotonic() - at <= _JUST_STARTED_S else self._log_size(rank)
-
-    def _send_output(self, rank: int) -> None:
-        """Send what a followed rank printed since the last time. A viewer that cannot keep up gets it later: it is all in the log."""
-        if rank not in self._followed or self._channel is None or not self._watched:
-            return
-        size = self._log_size(rank)
-        if size == self._followed[rank]:
-            return
-        if size < self._followed[rank]:
-            self._followed[rank] = 0  # The log was rotated.
-        with contextlib.suppress(OSError), (Path(self._spec.logs) / f"rank-{rank}.log").open("rb") as log:
-            log.seek(self._followed[rank])
-            while self._channel.backlog_bytes < _BACKLOG_BYTES_MAX and (data := log.read(_OUTPUT_BYTES)):
-                self._channel.send(Output(rank=rank, data=data))
-                self._followed[rank] += len(data)
-
-    def _log_size(self, rank: int) -> int:
-        try:
-            return os.stat(f"{self._spec.logs}/rank-{rank}.log").st_size
-        except OSError:
-            return 0
 
     # The end.
 
@@ -616,7 +588,8 @@ def _free_port(host: str) -> int:
 async def _main(spec: NodeSpec, unkept: tuple[str, ...]) -> None:
     agent = Agent(spec, unkept=unkept)
     loop = asyncio.get_running_loop()
-    loop.add_signal_handler(signal.SIGTERM, agent.leave, spec.job.policy.stop_grace_s)
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        loop.add_signal_handler(number, agent.signalled, number)
     loop.add_signal_handler(signal.SIGINT, lambda: None)  # Ctrl-C is for whoever launched us; it tells us what to do.
     await agent.run()
 

@@ -42,6 +42,7 @@ class Persist:
         self._sending: Counter[Path] = Counter()
         self.sealed = self._safe = (NONE, NONE)  # The newest generation and step that every rank has in memory; and a copy of.
         self._generation, self._wanted = 0, (NONE, NONE)  # Which runs here now, and what it restored.
+        self._ranks: Collection[int] | None = None  # Those that run here, where they lived on; None: all were started, and others may come for what is here.
         self._held: dict[Path, tuple[int, Held]] = {}  # With the serial number it is about.
         self._took_s: dict[int, deque[float]] = {}  # By rank.
 
@@ -52,6 +53,8 @@ class Persist:
             self._verify_what_was_left(heads)
             for path, rank, head in heads:
                 self._free_if_it_may_go(rank, path, head)
+                self._doubt_if_the_disk_is_gone(path, head)
+                self._drop_if_it_is_nobodys(rank, path, head)
             under_way = self._busy or any(head.is_sealed and not head.said(Word.FREE) for _, _, head in heads)
             await asyncio.sleep(_LOOK_EVERY_S if under_way else _IDLE_EVERY_S)
 
@@ -114,6 +117,7 @@ class Persist:
     def hand_over(self, generation: int, ranks: Collection[int], restore: str) -> None:
         """The memory of the generation before is for those who come now. What they are to restore stays as it is; all else may be written over."""
         wanted = parse_directory_name(restore)
+        self._ranks = None
         self._generation, self._wanted = generation, (wanted[1], wanted[0]) if wanted else (NONE, NONE)
         for path, rank in self._heads.own():
             head = peek(path)
@@ -124,6 +128,10 @@ class Persist:
             if rank in ranks and head is not None and head.is_sealed and head.seal.key == self._wanted:
                 self._make_own(path, rank)
         self.try_again()
+
+    def live_on(self, ranks: Collection[int]) -> None:
+        """The workers of the generation before go on as these ranks. What they saved when they had others stays until nothing is lost with it."""
+        self._ranks = ranks
 
     def try_again(self) -> None:
         """What the disk could not take is offered to it once more: at a failure, and before this memory is gone."""
@@ -194,9 +202,10 @@ class Persist:
                     mark_failed(Disk(), self._checkpoints, Shard(**buffer.note()["shard"]))
                 say(path, Word.FREE, head.seal.serial)  # It will never be complete, so that the next save can be: all ranks are free for it.
                 return
-            began = time.monotonic()
-            persist(buffer)
-            self._took_s.setdefault(rank, deque(maxlen=_RECENT)).append(time.monotonic() - began)
+            if not (self._checkpoints / head.seal.name / MANIFEST).exists():  # A disk that was gone may come back with it.
+                began = time.monotonic()
+                persist(buffer)
+                self._took_s.setdefault(rank, deque(maxlen=_RECENT)).append(time.monotonic() - began)
             say(path, Word.DURABLE, head.seal.serial)
         except Exception as error:  # Whatever it was: the worker is told, older checkpoints are kept, and the next save is tried.
             print(f"holdfast agent: {head.seal.name} in {path.name} could not be made durable: {error!r}", file=sys.stderr, flush=True)
@@ -210,6 +219,18 @@ class Persist:
             return
         if self.may_go(head.seal.key) or self._never_whole(rank, head):
             say(path, Word.FREE, head.seal.serial)
+
+    def _doubt_if_the_disk_is_gone(self, path: Path, head: Head) -> None:
+        """Durable, and whether the checkpoint became whole cannot be seen any more: as if the disk had not taken it, or it would never be written over."""
+        if head.said(Word.DURABLE) and not head.said(Word.FREE) and not self.may_go(head.seal.key) and not self._checkpoints.is_dir():
+            say(path, Word.DURABLE, 0)
+            say(path, Word.FAILED, head.seal.serial)
+
+    def _drop_if_it_is_nobodys(self, rank: int, path: Path, head: Head) -> None:
+        """A rank that is no longer here would not write over what it left."""
+        is_free = (head.said(Word.FREE) or not head.is_sealed) and rank not in self._busy and not self._sending[path]
+        if is_free and self._ranks is not None and rank not in self._ranks:
+            self.drop(path)
 
     def _never_whole(self, rank: int, head: Head) -> bool:
         """Durable here and not in everybody's memory; and another rank has said that it will not save it, or what was written was swept since."""

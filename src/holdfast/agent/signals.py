@@ -109,6 +109,8 @@ def _numbers(rank: str, table: Iterable[Gauge]) -> Iterator[Signal]:
             yield Signal("parameter_digest_step", step, rank)
         elif gauge.name == gauges.BAD_SINCE:
             yield Signal("not_finite_since_step", gauge.value, rank)
+        elif gauge.name == gauges.GOOD_UNTIL:
+            yield Signal("finite_until_step", gauge.value, rank)
         elif gauge.name in _KNOWN or not gauge.name.startswith("_"):
             yield Signal(called(gauge.name), gauge.value, rank)
 

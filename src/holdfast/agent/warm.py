@@ -155,6 +155,14 @@ class Output:
             self._write(chunk)
         return False
 
+    def go_on_in(self, path: str | None) -> None:
+        """From here on it goes into another log. One that cannot be opened now is tried again with every write."""
+        if path == self._path:
+            return
+        if self._log_fd >= 0:
+            os.close(self._log_fd)
+        self._path, self._log_fd, self._size = path, -1, 0
+
     def close(self) -> None:
         for fd in (self.fd, self._log_fd):
             if fd >= 0:
@@ -222,7 +230,8 @@ class Child:
     how: str
     started_ns: int
     output: Output
-    born: int  # The generation it was forked in; `order.generation` is the one it is of now.
+    born: int  # The generation it was forked in; `order.generation` is the one it is of now,
+    born_rank: int  # and the rank it had then.
     port: int | None = None
     died_ns: int = 0
     end: Any = None  # The waitid result, from the moment the death was seen.
@@ -231,7 +240,7 @@ class Child:
         order = self.order
         return {
             "id": order.id, "generation": order.generation, "rank": order.rank, "role": order.role, "pid": self.pid, "how": self.how,
-            "started_ns": self.started_ns, "port": self.port, "born": self.born,
+            "started_ns": self.started_ns, "port": self.port, "born": self.born, "born_rank": self.born_rank,
         }  # fmt: skip
 
 
@@ -450,7 +459,7 @@ class Parent:
             if do == "stop":
                 self._stop(_text(command, "id"), _number(command, "generation"), *_how_to_stop(command), keep=_pids(command, "keep"))
             elif do == "renew":
-                self._renew(_text(command, "id"), _number(command, "generation"), _pids(command, "pids"))
+                self._renew(_text(command, "id"), _number(command, "generation"), _places(command))
             elif do == "list":
                 self._tell("list", id=command_id, running=[child.row() for child in self._children.values()], exits=self._recent_exits())
             elif do == "end":
@@ -508,7 +517,7 @@ class Parent:
             if report_read_fd >= 0:
                 os.close(report_read_fd)
             raise Refusal("the system gives no further process; look at `ulimit -u`, the cgroup's pids.max and free memory")
-        child = Child(order=order, pid=pid, how=how, started_ns=time.monotonic_ns(), output=output, born=order.generation)
+        child = Child(order=order, pid=pid, how=how, started_ns=time.monotonic_ns(), output=output, born=order.generation, born_rank=order.rank)
         self._book(child, because, report_read_fd)
         return None
 
@@ -588,7 +597,7 @@ class Parent:
             "id": order.id, "generation": order.generation, "rank": order.rank, "role": order.role, "pid": child.pid, "how": child.how,
             "code": None if by_signal else end.si_status, "signal": end.si_status if by_signal else None, "core": end.si_code == os.CLD_DUMPED,
             "started_ns": child.started_ns, "at_ns": child.died_ns, "stopping": any(stop.generation in (None, order.generation) for stop in self._stops),
-            "tail": child.output.tail.decode(errors="replace"), "error": _read_error(order.error), "born": child.born,
+            "tail": child.output.tail.decode(errors="replace"), "error": _read_error(order.error), "born": child.born, "born_rank": child.born_rank,
         }  # fmt: skip
         # Not synced: it has to survive this process, not the machine, and a sync would stand behind every checkpoint being written.
         with contextlib.suppress(OSError):
@@ -615,20 +624,21 @@ class Parent:
         self._fence = generation if self._fence is None else max(self._fence, generation)
         self._begin_stop(stop_id, generation, how, grace_s, keep)
 
-    def _renew(self, renew_id: str, generation: int, pids: frozenset[int]) -> None:
-        """These workers are of another generation from now on, they and all that is theirs."""
+    def _renew(self, renew_id: str, generation: int, places: dict[int, tuple[int, str | None]]) -> None:
+        """These workers are of another generation from now on, they and all that is theirs; each has this rank in it, and this log."""
         self._refuse_if_fenced(generation)
-        gone = sorted(pid for pid in pids if pid not in self._children or self._children[pid].end is not None)
+        gone = sorted(pid for pid in places if pid not in self._children or self._children[pid].end is not None)
         if gone:
             raise Refusal(f"processes {gone} have ended, and cannot go on in generation {generation}")
-        for pid in pids:
+        for pid, (rank, log) in places.items():
             child = self._children[pid]
             if child.order.generation != generation:
                 self._renewed[child.order.generation] = generation
-            child.order = Order(**{**child.order.__dict__, "generation": generation, "id": f"{renew_id}/{child.order.rank}"})
+            child.output.go_on_in(log)
+            child.order = Order(**{**child.order.__dict__, "generation": generation, "id": f"{renew_id}/{rank}", "rank": rank, "log": log})
             self._sessions[pid] = generation, self._sessions[pid][1]
             self._pids[child.order.id] = pid
-        self._tell("renewed", id=renew_id, generation=generation, pids=sorted(pids))
+        self._tell("renewed", id=renew_id, generation=generation, pids=sorted(places))
 
     def _end(self, *, how: str, grace_s: float, code: int) -> None:
         self._end_code = code if self._end_code is None else self._end_code
@@ -805,6 +815,14 @@ def _pids(command: dict[str, Any], name: str) -> frozenset[int]:
     if not isinstance(pids, list) or not all(isinstance(pid, int) and not isinstance(pid, bool) for pid in pids):
         raise Refusal(f"{name} is a list of process ids, not {pids!r}")
     return frozenset(pids)
+
+
+def _places(command: dict[str, Any]) -> dict[int, tuple[int, str | None]]:
+    """Process id to rank and log."""
+    places = command.get("places")
+    if not isinstance(places, list) or not all(isinstance(place, dict) for place in places):
+        raise Refusal(f"places is a list of objects with pid, rank and log, not {places!r}")
+    return {_number(place, "pid"): (_number(place, "rank"), _path(place, "log")) for place in places}
 
 
 def _how_to_stop(command: dict[str, Any]) -> tuple[str, float]:

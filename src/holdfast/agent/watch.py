@@ -126,16 +126,16 @@ class Watch:
             return {}
         return {gauge.name: gauge.value for gauge in read_gauges(worker.memory[TABLE_AT:]) if math.isfinite(gauge.value)}
 
-    def renew(self, rank: int, generation: int, pid: int) -> None:
-        """The same process goes on in another generation; the pipe for its flight recorder is the one it has."""
-        worker = self._workers[rank]
+    def renew(self, was: int, rank: int, generation: int) -> None:
+        """The process of the rank that `was` goes on as this one in another generation; the pipe for its flight recorder is the one it has."""
+        worker = self._workers.pop(was)
         before = worker.generation
-        self.add(rank, generation, pid)
+        self.add(rank, generation, worker.pid)
         if before != generation:
             worker.memory.close()
             for kind in ("beat", "profile"):
-                self._named(kind, before, rank).unlink(missing_ok=True)
-            flight, now = self._named("flight", before, rank), self._named("flight", generation, rank)
+                self._named(kind, before, was).unlink(missing_ok=True)
+            flight, now = self._named("flight", before, was), self._named("flight", generation, rank)
             if flight.exists():
                 for old, new in ((flight, now), (flight.with_suffix(".json"), now.with_suffix(".json"))):
                     new.unlink(missing_ok=True)

@@ -32,6 +32,11 @@ class Restored:
     progress: dict[str, Any]
     randomness: dict[str, Any]  # Nothing for a rank that nobody was: it draws its own.
 
+    @property
+    def from_survivors(self) -> bool:
+        """It came from ranks that lived on, and not out of a checkpoint."""
+        return not self.name
+
 
 def restore(path: Path, pieces: Pieces, *, rank: int, world_size: int, alone: bool = False) -> Restored:
     """Load the checkpoint in `path` into `pieces`; raises CheckpointCorrupt or CheckpointMismatch, and then `pieces` must not be trained on.

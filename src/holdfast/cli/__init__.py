@@ -105,10 +105,35 @@ def run(
     policy: Annotated[
         str, typer.Option(metavar="auto|ask|advise", help="What is planned is done; waits for `holdfast approve`; or is only said, while the gang runs.")
     ] = "auto",
-    never: Annotated[list[str] | None, typer.Option(metavar="RUNG", help="Never do this: rejoin, respawn, replace, shrink. May be given often.")] = None,
+    never: Annotated[
+        list[str] | None, typer.Option(metavar="RUNG", help="Never do this: rejoin, respawn, replace, shrink, roll_back. May be given often.")
+    ] = None,
     budget: Annotated[
         list[str] | None, typer.Option(metavar="[RUNG:]COUNT/TIME", help="At most so many remedies, such as replace:3/1h. May be given often.")
     ] = None,
+    skip_batches: Annotated[
+        int | None,
+        typer.Option(min=0, help="The data of so many steps may be left out, in all, when training goes wrong with it.", show_default="8, for NaN alone"),
+    ] = None,
+    may_change: Annotated[
+        str,
+        typer.Option(metavar="LIMITS", help="When training goes wrong: how far a remedy may go, such as lr=0.1,clip=1.0,warmup=500.", show_default="nothing"),
+    ] = "",
+    stage: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH[=TARGET]", help="Copied to every node's own disk before ranks start there, below $HOLDFAST_STAGED. May be given often."),
+    ] = None,
+    power_cap: Annotated[
+        float | None,
+        typer.Option(metavar="MIN_WATTS", min=1.0, help="A GPU throttled for heat gets a lower power limit, no lower than this.", show_default="left alone"),
+    ] = None,
+    notice_file: Annotated[
+        str,
+        typer.Option(
+            "--notice-file", metavar="PATH", help="A node is left before it goes once this file says so; {node} is its name.",
+            show_default="`notice` in the node's state directory",
+        ),
+    ] = "",
     stop_grace_s: Annotated[float, typer.Option(min=0.0, help="Seconds workers get to save and leave when the job is stopped.")] = Policy().stop_grace_s,
     save_every: Annotated[
         str,
@@ -162,12 +187,15 @@ def run(
         checkpoint_every,
         gpus_of,
         limits_of,
+        may_change_of,
         mode_of,
         never_of,
         nodes_of,
+        notice_file_of,
         processes_per_node,
         resources_of,
         shape_of,
+        stages_of,
     )
 
     root = state_root(state)
@@ -180,11 +208,12 @@ def run(
         nodes=most, min_nodes=least if least < most else 0,
         spares=spares, ranks_per_node=processes_per_node(nproc), warm=not no_warm, preimport=tuple(preimport or ()),
         resources=asked, gpus=gpus_of(gpus, most + spares), private=private, domains=domains, own_network=own_network,
-        save_every=checkpoint_every(save_every),
+        save_every=checkpoint_every(save_every), notice_file=notice_file_of(notice_file), stage=stages_of(stage or []), power_cap_watts=power_cap,
         limits=limits_of(time_limit=time_limit, epoch_limit=epoch_limit, target=target, within=within, at_limit=at_limit),
         policy=Policy(
             max_restarts=max_restarts, stop_grace_s=stop_grace_s, profile_every_s=None if no_profile else Policy().profile_every_s,
             resize_every_s=resize_every_s, mode=mode_of(policy), never=never_of(never or []), budgets=budgets_of(budget or []),
+            skip_batches=skip_batches, may_change=may_change_of(may_change),
         ),
         shape=shape_of(shape or []), chaos=chaos,
     )  # fmt: skip
@@ -486,7 +515,9 @@ def approve(job: Name, state: State = None, as_json: AsJson = False) -> None:
 @app.command()
 def veto(
     job: Name,
-    instead: Annotated[str, typer.Option(metavar="RUNG", help="Do this instead: respawn, replace, shrink.", show_default="stop, ready to be resumed")] = "",
+    instead: Annotated[
+        str, typer.Option(metavar="RUNG", help="Do this instead: respawn, replace, shrink, replay, skip, …", show_default="stop, ready to be resumed")
+    ] = "",
     because: Annotated[str, typer.Option(metavar="TEXT", help="Why, for whoever reads the story later.")] = "",
     state: State = None,
     as_json: AsJson = False,
@@ -527,6 +558,18 @@ def uncordon(job: Name, node: NodeName, state: State = None, as_json: AsJson = F
 def drain(job: Name, node: NodeName, because: Why = "", state: State = None, as_json: AsJson = False) -> None:
     """Cordon a node, and have the gang leave it at the next save: for a spare, or with fewer nodes."""
     _say_to(job, "drain", state, node=node, because=because, as_json=as_json)
+
+
+@app.command()
+def check(job: Name, node: NodeName, state: State = None, as_json: AsJson = False) -> None:
+    """Check a node that is not in the gang, by itself and with idle nodes: returned, or retired. `holdfast nodes` says what came of it."""
+    _say_to(job, "check", state, node=node, as_json=as_json)
+
+
+@app.command()
+def undo(job: Name, state: State = None, as_json: AsJson = False) -> None:
+    """Take back what was changed about training because it went wrong, from the next save on. `holdfast show` says what that is."""
+    _say_to(job, "undo", state, as_json=as_json)
 
 
 def _say_to(job: str, what: str, root: Path | None, *, node: str = "", instead: str = "", because: str = "", as_json: bool) -> None:
@@ -591,6 +634,38 @@ def chaos(
         raise typer.Exit(run_foreign(launcher, [job, *(arguments or [])], ranks=nproc, seed=seed, as_json=as_json, out=sys.stdout))
     asked = Asked(faults=faults, count=count, per_1000_steps=rate, seed=seed, minutes=minutes, suite=suite, list_only=list_only, page=report)
     raise typer.Exit(run_chaos(known_job(state_root(state), job), asked, as_json=as_json, out=sys.stdout))
+
+
+@app.command()
+def bisect(
+    job: Name,
+    change: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="What one run changes: lr=*0.5, clip=1.0. May be given often.")] = None,
+    steps: Annotated[int, typer.Option(min=4, help="How long each run is.")] = 100,
+    from_step: Annotated[int | None, typer.Option("--from", metavar="STEP", help="Begin from this checkpoint.", show_default="the newest")] = None,
+    repeats: Annotated[int, typer.Option(min=2, help="How often the unchanged run is done: how far they are apart is the noise.")] = 2,
+    within: Annotated[str, typer.Option(metavar="TIME", help="A run that takes longer is ended, and so is the bisection.")] = "10m",
+    beside: Annotated[bool, typer.Option("--beside", help="Also while the job runs.")] = False,
+    png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the losses into this file. Needs matplotlib.", show_default="none")] = None,
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try changes of hyper-parameters in short runs from one checkpoint, and say which mattered. The job itself stays as it is."""
+    from rich.console import Console
+
+    from holdfast.cli import bisecting
+    from holdfast.cli.job import known_job
+    from holdfast.cli.options import time_of
+    from holdfast.cli.png import drawable
+
+    if png is not None:
+        drawable(png)
+    wish = bisecting.Wish(
+        changes=tuple(change or ()), steps=steps, from_step=from_step, repeats=repeats, within_s=time_of("--within", within) or 0.0, beside=beside
+    )
+    report = bisecting.bisect(known_job(state_root(state), job), wish, lambda said: print(said, file=sys.stderr))
+    if png is not None:
+        bisecting.draw(report, png)
+    _print_json(bisecting.as_json(report)) if as_json else Console().print(bisecting.shown(report))
 
 
 @app.command()

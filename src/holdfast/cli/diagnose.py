@@ -13,7 +13,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TextIO
 
@@ -23,9 +23,11 @@ from holdfast.cli.diagnose_shown import Case, as_record, page, show
 from holdfast.control.shipped_text_model import shipped_text_model
 from holdfast.diagnose.causes import Beside, diagnose
 from holdfast.diagnose.reading import read
+from holdfast.diagnose.reading.masking import without_secrets
 from holdfast.diagnose.taxonomy import HEALTHY, UNKNOWN, Permanence
 from holdfast.diagnose.text_model import TextModel, UnfitModel
 from holdfast.domain.log_event import LogDigest
+from holdfast.domain.surroundings import differences
 from holdfast.errors import UserError
 from holdfast.launch.layout import past_database
 from holdfast.observe.log_files import LogFiles
@@ -56,7 +58,8 @@ def run_diagnose(asked: Asked, *, out: TextIO, err: TextIO) -> int:
     said: list[str] = []
     for name, digest, problems in _cases(paths, each=asked.each, err=err):
         said += problems
-        case = Case(path=name, digest=digest, diagnosis=diagnose(digest, model=model, beside=beside, overrides=overrides), said=tuple(problems))
+        judged = diagnose(digest, model=model, beside=beside, overrides=overrides)
+        case = Case(path=name, digest=digest, diagnosis=judged, said=tuple(problems), changed=tuple(one.because for one in beside.changed))
         codes.add(exit_status(case))
         if asked.as_json:
             print(json.dumps(as_record(case, explain=asked.explain), ensure_ascii=False), file=out, flush=True)
@@ -97,11 +100,13 @@ def _with_jobs(asked: Asked) -> tuple[list[str], Beside]:
         except UserError as error:
             raise UserError(f"there is no file {path!r}, and {error}") from error
         paths.append(str(directory.logs))
-        incidents = state_of(directory).incidents
-        if incidents:
-            last = incidents[-1]
+        state = state_of(directory)
+        if state.incidents:
+            last = state.incidents[-1]
             codes += [(one.rank, -one.signal if one.signal else one.code or 0) for one in last.exits if not one.stopped_by_us]
-            beside = Beside(exit_codes=tuple(codes), findings=last.findings)
+            changed = tuple(replace(one, because=without_secrets(one.because)) for one in differences(state.worked_with, state.started_with))
+            named = last.diagnoses[-1].cause if last.diagnoses else None
+            beside = Beside(exit_codes=tuple(codes), findings=last.findings, seen_as=named, changed=changed)
     return paths, beside
 
 

@@ -29,6 +29,7 @@ _SCOPES = {
     "external": "outside", "job_code": "in the job's code", "data": "in the data", "config": "in the configuration",
 }  # fmt: skip
 _SHOWN_CHARACTERS = 240
+_CHANGES_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,7 @@ class Case:
     digest: LogDigest
     diagnosis: LogDiagnosis
     said: tuple[str, ...] = ()  # What could not be read, and why.
+    changed: tuple[str, ...] = ()  # What is different since the last attempt of the job that worked.
 
 
 def as_record(case: Case, *, explain: bool) -> dict[str, Any]:
@@ -48,7 +50,7 @@ def as_record(case: Case, *, explain: bool) -> dict[str, Any]:
         "evidence": [_quote_record(quote) for quote in one.evidence],
         "because": one.because, "action": one.action, "ranks": list(one.ranks), "node": one.node, "step": one.step, "fingerprint": one.fingerprint,
         "hardware_persists": class_of(one.cause).hardware_persists, "files": len(case.digest.paths), "lines": case.digest.lines,
-        "notes": [*case.digest.notes, *case.said],
+        "changed": list(case.changed), "notes": [*case.digest.notes, *case.said],
     }  # fmt: skip
     if explain:
         record["reasoning"] = list(one.reasoning)
@@ -94,8 +96,14 @@ def _rows(case: Case) -> list[tuple[str, str]]:
     rows.append(("now", one.action))
     if one.alternatives:
         rows.append(("else", ", ".join(f"{name} {share:.0%}" for name, share in one.alternatives)))
+    if case.changed:
+        rows.append(("since", f"the last attempt that worked: {_changes(case.changed)}"))
     rows += [("note", note) for note in case.digest.notes]
     return rows
+
+
+def _changes(changed: Sequence[str]) -> str:
+    return "; ".join(changed[:_CHANGES_SHOWN]) + (f"; and {len(changed) - _CHANGES_SHOWN} more, see --json" if len(changed) > _CHANGES_SHOWN else "")
 
 
 def where_sentence(one: LogDiagnosis) -> str:
@@ -127,6 +135,7 @@ def _section(case: Case) -> str:
     return (
         f'<section class="{escape(kind)}"><p class="quiet">{escape(case.path)}</p><h1>{escape(one.cause)} <small>{one.confidence:.0%}</small></h1>'
         f"<p>{escape(one.because)}</p>{f'<p><b>Where</b> {escape(where)}</p>' if where else ''}"
+        f"{f'<p><b>Since the last attempt that worked</b> {escape(_changes(case.changed))}</p>' if case.changed else ''}"
         f"<p><b>Can trying again help?</b> {escape(retry_sentence(one))}</p><p><b>What to do now</b> {escape(one.action)}</p>"
         f"<h2>What speaks for it</h2><ul class=quotes>{quotes}</ul><h2>What else it could be</h2><table>{others}</table>"
         f"<details><summary>How it was come to</summary><ol>{how}</ol><p>{escape(class_of(one.cause).page)}</p></details>{notes}</section>"

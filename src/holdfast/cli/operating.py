@@ -1,4 +1,4 @@
-"""What a person says to a running job: approve, veto, cordon, drain, uncordon; and `holdfast nodes`, which shows what came of it.
+"""What a person says to a running job: approve, veto, cordon, drain, uncordon, check; and `holdfast nodes`, which shows what came of it.
 
 Control answers once it is written down: what was said survives a control that dies, and can be taken back.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import getpass
+import time
 from typing import Any, Final
 
 from rich.console import RenderableType
@@ -14,11 +15,11 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.job import is_held
-from holdfast.cli.words import one_line, ranges
-from holdfast.domain.state import State
+from holdfast.cli.words import duration, one_line, ranges
+from holdfast.core.membership import why_not_used
+from holdfast.domain.state import NodeCheck, State
 from holdfast.errors import HoldfastError, UserError
 from holdfast.launch.layout import JobDirectory
-from holdfast.membership import why_not_used
 from holdfast.wire.frames import BadFrame, connect
 from holdfast.wire.messages import Agreed, OperatorSays, Refused
 
@@ -64,7 +65,8 @@ def _me() -> str:
 def nodes_json(state: State) -> list[dict[str, Any]]:
     return [
         {"node": name, "host": state.nodes[name].host, "state": str(state.nodes[name].state), "role": _role(state, name), "ranks": list(_ranks(state, name)),
-         "cordoned": name in state.cordoned, "draining": name in state.draining, "why": why_not_used(state, name)}
+         "cordoned": name in state.cordoned, "draining": name in state.draining, "goes_at": _goes_at(state, name), "why": why_not_used(state, name),
+         "check": _check_json(state.checks[name]) if name in state.checks else None}
         for name in sorted(state.nodes)
     ]  # fmt: skip
 
@@ -76,8 +78,27 @@ def nodes_table(state: State) -> RenderableType:
     table.add_row(*(Text(word, style="dim") for word in ("node", "state", "is", "ranks", "why")))
     for name in sorted(state.nodes):
         word = str(state.nodes[name].state).replace("_", " ")
-        table.add_row(one_line(name), word, _role(state, name), ranges(_ranks(state, name)), Text(one_line(why_not_used(state, name))))
+        table.add_row(one_line(name), word, _role(state, name), ranges(_ranks(state, name)), Text(one_line(_why(state, name))))
     return table
+
+
+def _check_json(check: NodeCheck) -> dict[str, Any]:
+    pairs = [{"pair": [a, b], "passed": passed} for a, b, passed in check.results]
+    return {"verdict": check.verdict, "said": check.said, "because": check.because, "pairs": pairs, "at": check.at or None}
+
+
+def _goes_at(state: State, name: str) -> float | None:
+    return state.notices[name].goes_at if name in state.notices and name in state.cordoned else None
+
+
+def _why(state: State, name: str) -> str:
+    goes_at = _goes_at(state, name)
+    left_s = (goes_at or 0.0) - time.time()
+    when = "" if goes_at is None else f"goes in {duration(left_s)}" if left_s > 0 else "its time is over"
+    check, why = state.checks.get(name), why_not_used(state, name)
+    checked = "" if check is None else f"checked: {check.verdict}: {check.said}" if check.verdict else f"to be checked: {check.because}"
+    checked = "" if check is not None and check.verdict and check.said in why else checked  # It is cordoned for just that.
+    return "; ".join(filter(None, (why, when, checked)))
 
 
 def _role(state: State, name: str) -> str:

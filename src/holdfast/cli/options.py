@@ -10,12 +10,12 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from difflib import get_close_matches
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from holdfast.agent.signals import called
 from holdfast.checkpoint.memory import available_bytes
 from holdfast.cli.words import count
-from holdfast.domain.job import Budget, JobSpec, Limits, Mode, SaveEvery, Target
+from holdfast.domain.job import Budget, JobSpec, Limits, MayChange, Mode, SaveEvery, Stage, Target
 from holdfast.domain.metric import METRICS, USER_PREFIX, Scope
 from holdfast.domain.plan import Rung
 from holdfast.domain.resources import MEMORY_BYTES_MIN, PROCESSES_MIN, Resources, size
@@ -88,7 +88,7 @@ def _budget(text: str) -> Budget:
     count, _, within = rest.partition("/")
     if not count.isdecimal() or not within:
         raise UserError(f"--budget is COUNT/TIME or RUNG:COUNT/TIME, such as 20/1h or replace:3/1d, not {text!r}")
-    return Budget(count=int(count), within_s=_time("--budget", within) or 0.0, rung=_rung("--budget", rung) if colon else "")
+    return Budget(count=int(count), within_s=time_of("--budget", within) or 0.0, rung=_rung("--budget", rung) if colon else "")
 
 
 def _rung(option: str, text: str) -> str:
@@ -97,6 +97,26 @@ def _rung(option: str, text: str) -> str:
         near = get_close_matches(text, names, n=1)
         raise UserError(f"{option}: there is no rung {text!r}; {f'did you mean {near[0]!r}?' if near else 'there are ' + ', '.join(names)}")
     return text
+
+
+def may_change_of(text: str) -> MayChange:
+    """--may-change: lr=FACTOR, clip=NORM, warmup=STEPS, each the furthest that a remedy may go."""
+    found: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, value = part.partition("=")
+        try:
+            found[name] = float(value)
+        except ValueError:
+            raise UserError(f"--may-change: {part!r} is no limit; expected such as lr=0.1,clip=1.0,warmup=500") from None
+    unknown = sorted(found.keys() - {"lr", "clip", "warmup"})
+    if unknown:
+        raise UserError(f"--may-change: {unknown[0]!r} cannot be changed by a remedy; lr, clip and warmup can. `holdfast bisect` tries any other one")
+    rate, clip, warm_up = found.get("lr", 1.0), found.get("clip", 0.0), found.get("warmup", 0.0)
+    if not 0.0 < rate <= 1.0:
+        raise UserError(f"--may-change lr={rate:g}: the rate may become so many times what the script says: above 0, and 1 at most")
+    if not 0.0 <= clip < math.inf or not 0.0 <= warm_up < math.inf or warm_up % 1:
+        raise UserError(f"--may-change {text}: clip is a norm of 0 or more, and warmup a whole number of steps")
+    return MayChange(rate_min=rate, clip_min=clip, warm_up_max=int(warm_up))
 
 
 def processes_per_node(text: str) -> int:
@@ -144,7 +164,7 @@ def limits_of(*, time_limit: str, epoch_limit: str, target: str, within: str, at
     wanted = target_of(target) if target else None
     if within and wanted is None:
         raise UserError(f"--within {within} says until when, and --target what: give both, as in --target 'validation_loss<=0.5' --within 6h")
-    job_s, epoch_s, target_s = _time("--time-limit", time_limit), _time("--epoch-limit", epoch_limit), _time("--within", within)
+    job_s, epoch_s, target_s = time_of("--time-limit", time_limit), time_of("--epoch-limit", epoch_limit), time_of("--within", within)
     if at_limit == "stop" and job_s is None and epoch_s is None and target_s is None:
         raise UserError("--at-limit stop needs a limit to stop at: --time-limit, --epoch-limit, or --target with --within")
     limits = Limits(job_s=job_s, epoch_s=epoch_s, target=wanted, target_s=target_s, stop=at_limit == "stop")
@@ -155,7 +175,7 @@ def limited_anew(limits: Limits | None, time_limit: str | None, at_limit: str | 
     """The same with another --time-limit, or without one when it is empty, and another --at-limit; None: as it was."""
     _check_at_limit(at_limit or "report")
     changed = limits or Limits()
-    changed = changed if time_limit is None else replace(changed, job_s=_time("--time-limit", time_limit))
+    changed = changed if time_limit is None else replace(changed, job_s=time_of("--time-limit", time_limit))
     changed = changed if at_limit is None else replace(changed, stop=at_limit == "stop")
     return changed if changed != Limits() else None
 
@@ -181,7 +201,7 @@ def target_of(text: str) -> Target:
     return Target(metric=name if known is not None else called(name.removeprefix(USER_PREFIX)), value=number, below=sign == "<=")
 
 
-def _time(option: str, text: str) -> float | None:
+def time_of(option: str, text: str) -> float | None:
     if not text:
         return None
     try:
@@ -238,6 +258,32 @@ def shape_of(texts: Sequence[str]) -> tuple[tuple[str, str], ...]:
             raise UserError(f"--shape is KEY=VALUE such as batch=32, not {text!r}")
         found[key.strip()] = value.strip()
     return tuple(sorted(found.items()))
+
+
+def stages_of(texts: Sequence[str]) -> tuple[Stage, ...]:
+    """--stage PATH[=TARGET]."""
+    found: dict[str, Stage] = {}
+    for text in texts:
+        source, _, target = text.partition("=")
+        path, below = Path(source).absolute(), PurePosixPath(target or Path(source).name)
+        if not source or not path.exists():
+            raise UserError(f"--stage {text}: there is no {path}; name a file or directory that every node can read")
+        if below.is_absolute() or not below.parts or ".." in below.parts:
+            raise UserError(f"--stage {text}: TARGET is a path below $HOLDFAST_STAGED, such as data/train, not {target!r}")
+        clash = next((other for other in found if below.is_relative_to(other) or PurePosixPath(other).is_relative_to(below)), "")
+        if clash:
+            raise UserError(f"--stage {text}: {below} and {clash} lie in the same place; give one another name, as in {source}=other/{below.name}")
+        found[str(below)] = Stage(source=str(path), target=str(below))
+    return tuple(found.values())
+
+
+def notice_file_of(text: str) -> str:
+    """--notice-file: a file that need not be there yet, in a directory that is."""
+    path = Path(text).absolute() if text else None
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        wrong = "is a directory" if path.is_dir() else f"cannot appear: there is no directory {path.parent}"
+        raise UserError(f"--notice-file {text} {wrong}; name the file that is written when a node is to go, such as /run/notice or '/run/notice-{{node}}'")
+    return str(path or "")
 
 
 def gpus_of(text: str, nodes: int) -> tuple[int, ...]:

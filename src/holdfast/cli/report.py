@@ -331,7 +331,7 @@ def _diagnosis(diagnosis: Diagnosis) -> str:
 
 
 def _plan(plan: Plan) -> str:
-    said = f"<strong>{plan.rung.name.lower()}</strong>: {escape(one_line(plan.because))}"
+    said = f"<strong>{plan.name}</strong>: {escape(one_line(plan.because))}"
     return f"<h4>Plan</h4><p>{said}</p>{_list('Considered and not chosen', plan.alternatives)}{_candidates(plan)}"
 
 
@@ -339,7 +339,7 @@ def _candidates(plan: Plan) -> str:
     if not plan.candidates:
         return ""
     rows = "".join(
-        f"<tr><td>{'→ ' if one.rung is plan.rung else ''}{one.rung.name.lower()}</td>"
+        f"<tr><td>{'→ ' if one.name == plan.name else ''}{one.name}</td>"
         + (f"<td>{duration(one.cost_s)}</td><td>{100 * one.risk:.0f} %</td><td>{duration(one.expected_s)}</td>" if one.possible else "<td>–</td>" * 3)
         + f"<td>{escape(one_line(one.because))}</td></tr>"
         for one in plan.candidates

@@ -46,6 +46,7 @@ from holdfast.cli.words import (
     timeline,
 )
 from holdfast.control.journal import Entry
+from holdfast.core.membership import out_of_service
 from holdfast.domain.diagnosis import Diagnosis
 from holdfast.domain.effect import Effect
 from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, IntervalChosen, JobResumed, JobSubmitted, WorkerExited
@@ -56,7 +57,7 @@ from holdfast.domain.job import Outcome
 from holdfast.domain.plan import Plan
 from holdfast.domain.profile import Profile
 from holdfast.domain.state import Node, State
-from holdfast.membership import out_of_service
+from holdfast.domain.treatment import Treatment
 
 _BAR_CELLS = 20
 _BILL_CELLS = 42  # What the widest column of the incidents has left on a terminal of 80.
@@ -152,6 +153,7 @@ def show_json(state: State, *, loss: float | None = None) -> dict[str, Any]:
         "changes": msgspec.to_builtins(state.changes),
         "interval": msgspec.to_builtins(state.interval),
         "fitting": msgspec.to_builtins(state.fitting),
+        "treatment": msgspec.to_builtins(state.treatment),
         "loss": loss if loss is not None and math.isfinite(loss) else None,
         "ledger": [{"bucket": str(bucket), "seconds": seconds, "percent": share} for (bucket, seconds), share in zip(totals.items(), shares, strict=True)],
         "incidents": incidents_json(state),
@@ -205,8 +207,14 @@ def _fact_rows(state: State, loss: float | None) -> list[tuple[str, str]]:
         rows.append(("saving", saving_sentence(state.interval.every, state.interval.interval_s, state.interval.because).removeprefix("saving ")))
     if state.fitting != Fitting():
         rows.append(("memory", str(state.fitting)))
+    if state.treatment != Treatment():
+        rows.append(("treatment", f"{state.treatment}; `holdfast undo {state.spec.job if state.spec is not None else 'JOB'}` takes back what can be"))
     if state.spec is not None and state.spec.remote:
         rows.append(("remote", one_line(state.spec.remote)))
+    if state.spec is not None and state.spec.stage:
+        rows.append(("staged", one_line(", ".join(f"{one.source} as {one.target}" for one in state.spec.stage))))
+    if state.spec is not None and state.spec.power_cap_watts is not None:
+        rows.append(("heat", f"a GPU throttled for it gets a lower power limit, down to {state.spec.power_cap_watts:g} W; else its work moves to a spare"))
     if loss is not None:
         rows.append(("loss", f"{loss:.4f}"))
     rows.append(("goodput", f"{percent(state.ledger.goodput)} of {duration(_attended_s(state))}"))
@@ -346,7 +354,7 @@ def _diagnosis(diagnosis: Diagnosis) -> RenderableType:
 
 
 def _plan(plan: Plan) -> RenderableType:
-    rows: list[RenderableType] = [Text(f"{plan.rung.name.lower()}: {one_line(plan.because)}")]
+    rows: list[RenderableType] = [Text(f"{plan.name}: {one_line(plan.because)}")]
     rows += [Text(f"not chosen: {one_line(one)}", style="dim") for one in plan.alternatives]
     if plan.candidates:
         rows.append(_candidates(plan))
@@ -359,8 +367,8 @@ def _candidates(plan: Plan) -> Table:
     table.add_row(*(Text(word, style="dim") for word in ("", "rung", "costs", "in vain", "expected", "because")))
     for one in plan.candidates:
         figures = (duration(one.cost_s), f"{100 * one.risk:.0f} %", duration(one.expected_s)) if one.possible else ("–", "–", "–")
-        mark = Text("→", style="green") if one.rung is plan.rung else Text("")
-        table.add_row(mark, one.rung.name.lower(), *figures, Text(one_line(one.because), style="" if one.possible else "dim"))
+        mark = Text("→", style="green") if one.name == plan.name else Text("")
+        table.add_row(mark, one.name, *figures, Text(one_line(one.because), style="" if one.possible else "dim"))
     return table
 
 

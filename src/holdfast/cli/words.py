@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from holdfast.diagnose.together import leading
 from holdfast.domain.diagnosis import Diagnosis
 from holdfast.domain.exit import Exit
 from holdfast.domain.finding import Finding
 from holdfast.domain.goodput import Bucket
-from holdfast.domain.incident import Incident
 from holdfast.domain.job import Outcome
-from holdfast.domain.state import State
+
+if TYPE_CHECKING:  # A command that only wants a clean line is not to wait for all that a job consists of.
+    from holdfast.domain.incident import Incident
+    from holdfast.domain.state import State
 
 _SEQUENCE = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]?|[\]PX^_][^\x07\x1b]*(?:\x07|\x1b\\)?|[ -/]*[0-~]?)")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
@@ -33,6 +36,7 @@ BUCKET_MEANS: dict[Bucket, str] = {
     Bucket.RENDEZVOUS: "ranks start and find each other",
     Bucket.RESTORE: "loading the checkpoint",
     Bucket.RECOMPUTE: "steps done before, again",
+    Bucket.SMALLER: "what a smaller gang lacks",
     Bucket.WAIT: "for nodes, or backing off",
     Bucket.END: "taking everything down",
     Bucket.DOWN: "nobody ran the job",
@@ -149,7 +153,7 @@ def remedy_of(incident: Incident) -> str:
     if not incident.plans:
         return "none yet"
     proved = {"came_back": ", came back", "unsound": ", unsound"}.get(incident.outcome, "")
-    return incident.plans[-1].rung.name.lower() + proved
+    return incident.plans[-1].name + proved
 
 
 def timeline(incident: Incident) -> list[tuple[str, str]]:

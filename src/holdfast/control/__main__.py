@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
-from holdfast import asking
 from holdfast.checkpoint.found import list_complete
 from holdfast.checkpoint.layout import directory_name
 from holdfast.control.choosing import choose, own_seconds
@@ -41,11 +40,14 @@ from holdfast.control.rulebook import rules_of
 from holdfast.control.samples import Samples
 from holdfast.control.view import job_signals, view_of
 from holdfast.control.watching import LOOK_EVERY_S, Watching
+from holdfast.core import asking
+from holdfast.core.profiling import refused, taking
 from holdfast.crashpoints import crash_point
 from holdfast.domain.effect import (
     CONTROL,
     CaptureProfile,
     CaptureStacks,
+    CheckNode,
     ChooseRanks,
     Effect,
     EndJob,
@@ -56,6 +58,7 @@ from holdfast.domain.effect import (
     StopGang,
 )
 from holdfast.domain.event import (
+    CheckAsked,
     EffectDone,
     EffectFailed,
     Event,
@@ -69,13 +72,14 @@ from holdfast.domain.event import (
     ProfileAsked,
     StopAsked,
     Ticked,
+    TreatmentUndone,
 )
 from holdfast.domain.job import JobSpec, Outcome
 from holdfast.domain.state import NodeState
 from holdfast.errors import HoldfastError
 from holdfast.launch.layout import JobDirectory
 from holdfast.launch.lifeline import die_with_parent
-from holdfast.profiling import refused, taking
+from holdfast.recover.copies import Common
 from holdfast.wire.codec import decode_event, encode
 from holdfast.wire.frames import BadFrame, Channel, serve
 from holdfast.wire.messages import (
@@ -263,7 +267,9 @@ class Control:
                 self._ended.set()
             case ChooseRanks():
                 self._choose_ranks(effect)
-            case StartStore() | StartGang() | CaptureStacks() | CaptureProfile() | StopGang() | PartGang():
+            case StartStore() | StartGang() | CaptureStacks() | CaptureProfile() | StopGang() | PartGang() | CheckNode():
+                if isinstance(effect, StartGang) and effect.rejoin and effect.node_rank == 0:
+                    self._keep_what_another_size_saved(effect)
                 channel = self._agents.get(effect.node)
                 if channel is not None:
                     channel.send(Do(kind=type(effect).__name__, body=encode(effect)[1]))
@@ -325,6 +331,10 @@ class Control:
                 said = PlanApproved(at=now, who=who)
             case "veto":
                 said = PlanVetoed(at=now, who=who, instead=message.instead, because=message.because)
+            case "check":
+                said = CheckAsked(at=now, node=message.node, who=who)
+            case "undo":
+                said = TreatmentUndone(at=now, who=who)
             case "uncordon":
                 said = NodeUncordoned(at=now, node=message.node, who=who)
             case _:
@@ -371,10 +381,19 @@ class Control:
                 return
             if not asked:
                 asked = True
-                for channel in self._agents.values():
-                    channel.send(MakeDurable(generation=held.generation, step=held.step))
+                self._make_durable(held)
             await asyncio.sleep(0.02)
         self._note("the newest step is in memory only, for a gang of another size, and could not be made durable in time: an older one is restored")
+
+    def _keep_what_another_size_saved(self, effect: StartGang) -> None:
+        """Survivors go on in a gang of another size, and need nothing of it. Should they be lost before the first save of that size, the disk has it."""
+        held = self._memory.newest()
+        if held is not None and held.world_size != effect.world_size:
+            self._make_durable(held)
+
+    def _make_durable(self, held: Common) -> None:
+        for channel in self._agents.values():
+            channel.send(MakeDurable(generation=held.generation, step=held.step))
 
     async def _connected(self, channel: Channel) -> None:
         """Somebody connected: the first message says who."""
@@ -423,8 +442,9 @@ class Control:
         self._observer.connected(hello.node, self.now())
         self._memory.domains[hello.node] = hello.domain
         heard = NodeHeard(
-            at=self.now(), node=hello.node, host=hello.host, peer=hello.peer, running=hello.running, isolation=hello.isolation, unkept=hello.unkept
-        )
+            at=self.now(), node=hello.node, host=hello.host, peer=hello.peer, running=hello.running, isolation=hello.isolation, unkept=hello.unkept,
+            warm=hello.warm,
+        )  # fmt: skip
         if hello.unkept and hello.unkept not in self._notes:  # Nodes of one machine say the same.
             self._note(hello.unkept)
         self.accept(heard, lambda: self._send_unanswered(hello.node, channel))

@@ -6,7 +6,7 @@ not one for each number: 2,048 ranks with 40 numbers each take a few millisecond
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import nan
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from holdfast.control.numbers import SERIES_MAX, WATCHED
-from holdfast.domain.event import Event, FindingMade
+from holdfast.domain.event import Event, FindingMade, NodeCordoned
 from holdfast.domain.finding import Finding
 from holdfast.domain.metric import USER_PREFIX
 from holdfast.domain.signal import Signal
@@ -25,7 +25,7 @@ PARTS = ("data", "compute", "optimizer", "save")
 _OF_RANKS = dict.fromkeys(
     (
         "step", "step_seconds", "step_communication_seconds", *(f"step_{part}_seconds" for part in PARTS), "loss", "gradient_norm", "learning_rate", "epoch",
-        "not_finite_since_step", "parameter_digest", "parameter_digest_step", "worker_memory_bytes", *WATCHED,
+        "not_finite_since_step", "finite_until_step", "parameter_digest", "parameter_digest_step", "worker_memory_bytes", *WATCHED,
     )
 )  # fmt: skip
 _OF_NODES = frozenset({"host_memory_bytes", "host_memory_available_bytes", "disk_free_bytes", "disk_size_bytes"})
@@ -48,9 +48,11 @@ class _Node:
 
 
 def by_our_clock(event: Event, ahead_s: float, now: float) -> Event:
-    """Since when something is so, an agent says by its own wall clock, which may be an hour off; `ahead_s` is by how much."""
+    """Since when something is so, and when its node will go, an agent says by its own wall clock, which may be an hour off; `ahead_s` is by how much."""
     if isinstance(event, FindingMade):
         return replace(event, finding=replace(event.finding, since=min(now, event.finding.since - ahead_s)))
+    if isinstance(event, NodeCordoned) and event.goes_at is not None:
+        return replace(event, goes_at=event.goes_at - ahead_s)
     return event
 
 
@@ -90,13 +92,14 @@ class Heard:
         """What is wrong with the measuring."""
         return [finding for node in self._nodes.values() for finding in node.findings]
 
-    def of_ranks(self, nodes: Iterable[str], ranks: int, now: float, *, after: float) -> dict[str, Row]:
-        """For each metric, the newest number of each rank that was said by these nodes after `after` and of late."""
-        table = np.full((len(self._rows), ranks), nan)
-        for name in nodes:
+    def of_ranks(self, nodes: Sequence[str], ranks: int, now: float, *, after: float) -> dict[str, Row]:
+        """For each metric, the newest number of each rank that was said by its node after `after` and of late. `nodes` are those of the gang, in order: a node
+        that had other ranks before still says that it knows nothing of them."""
+        table, each = np.full((len(self._rows), ranks), nan), ranks // max(1, len(nodes))
+        for place, name in enumerate(nodes):
             node = self._nodes.get(name)
             if node is not None and now - node.at <= FRESH_S and node.at > after:
-                here = node.ranks < ranks
+                here = (node.ranks >= place * each) & (node.ranks < (place + 1) * each)
                 table[: len(node.places), node.ranks[here]] = node.values[node.places[:, here]]
         return dict(zip(self._rows, table, strict=True))
 

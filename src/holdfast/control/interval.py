@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from holdfast.core.leaving import is_hurried
 from holdfast.domain.event import IntervalChosen
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.job import JobPhase, SaveEvery
@@ -25,6 +26,7 @@ from holdfast.wire.messages import Reading
 
 AHEAD_S = 5.0  # By then every worker has heard of it. An agent on a busy machine may need a second or two.
 THINK_EVERY_S = 10.0
+GOES_SAVE_S = 15.0  # From one save to the next while the gang stands on a node that will go and has nowhere else to be: notices come true early, too.
 _SEEN_S_MIN = 2.0  # Less says nothing about the time of a step,
 _STEPS_MIN = 3  # nor do fewer steps.
 _APART_S = 0.5
@@ -46,6 +48,7 @@ class Intervals:
     _generation: int = -1
     _seen: deque[_Seen] = field(default_factory=deque)
     _think_at: float = 0.0
+    _goes: bool = False  # A node of the gang will go: as it was last thought about.
 
     def look(self, state: State, ranks: Mapping[int, Reading], connected: Collection[str], now: float) -> IntervalChosen | None:
         """Take note of how far the ranks are; what was chosen, when that is news."""
@@ -60,9 +63,9 @@ class Intervals:
             return None  # The first step of a process is longer than others.
         self._note(_Seen(now, min(one.step for one in readings), max(one.save_s for one in readings)))
         step_s = self._step_s()
-        if step_s is None or now < self._think_at or not set(gang.nodes) <= set(connected):
+        if step_s is None or (now < self._think_at and is_hurried(state) == self._goes) or not set(gang.nodes) <= set(connected):
             return None
-        self._think_at = now + THINK_EVERY_S
+        self._think_at, self._goes = now + THINK_EVERY_S, is_hurried(state)
         return self._think(state, readings, step_s, now)
 
     # What is measured.
@@ -108,6 +111,9 @@ class Intervals:
             return None  # A change is on its way.
         measured = self._measured(state, readings, step_s, now)
         found = _decide(measured, every, asked, automatic=automatic)
+        if automatic and self._goes:
+            often = max(1, round(GOES_SAVE_S / step_s))
+            found = found if found.every <= often else replace(decide(measured, given=often), because=f"{state.draining[0]} will go, and may go early")
         rests_on = measured.failures, measured.stall_s is None
         if before is not None and (before.every, before.automatic, before.failures, before.stall_s is None) == (found.every, automatic, *rests_on):
             return None
@@ -136,8 +142,10 @@ class FailuresSeen:
 def failures_of(state: State, now: float) -> FailuresSeen:
     ledger = state.ledger.up_to(now)
     watched_s = ledger.wall_s - ledger.totals().get(Bucket.DOWN, 0.0)
-    lost_work = [incident for incident in state.incidents if incident.step_before >= 0]
-    bills = [sum(seconds for bucket, seconds in incident.costs.items() if bucket != Bucket.RECOMPUTE) for incident in lost_work if not incident.is_open]
+    failed = [incident for incident in state.incidents if incident.step_before >= 0]
+    lost_work = [incident for incident in failed if incident.is_open or incident.step_after < incident.step_before]  # Survivors that went on lost none.
+    after = (Bucket.RECOMPUTE, Bucket.SMALLER)
+    bills = [sum(seconds for bucket, seconds in incident.costs.items() if bucket not in after) for incident in failed if not incident.is_open]
     return FailuresSeen(count=len(lost_work), watched_s=watched_s, restart_s=sum(bills) / len(bills) if bills else 0.0)
 
 

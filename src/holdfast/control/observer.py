@@ -13,7 +13,7 @@ from holdfast.detect.silent_node import Heard, SilentNode
 from holdfast.domain.event import CheckpointSaved, Event, FindingMade, GangRestored, NodeSilent, ProgressSeen
 from holdfast.domain.job import JobPhase
 from holdfast.domain.state import State
-from holdfast.wire.messages import Reading, Readings
+from holdfast.wire.messages import Reading, Readings, Staged
 
 PROGRESS_EVERY_S = 10.0
 SAVED_EVERY_S = 5.0
@@ -25,6 +25,7 @@ IDLE_CPU_SHARE = 0.02  # Of one core. A rank below this does nothing, whatever p
 class Observer:
     heard: dict[str, Heard] = field(default_factory=dict)
     ranks: dict[int, Reading] = field(default_factory=dict)
+    staged: dict[str, Staged] = field(default_factory=dict)  # By node, where the job has something to stage.
     _silent: SilentNode = field(default_factory=SilentNode)
     _poisoned: Poisoned = field(default_factory=Poisoned)
     _generation: int = -1
@@ -49,6 +50,8 @@ class Observer:
     def read(self, readings: Readings, state: State, now: float) -> list[Event]:
         """Take one agent's readings; the events that follow from them."""
         self.heard[readings.node] = Heard(at=now, connected=True)
+        if readings.staged is not None:
+            self.staged[readings.node] = readings.staged
         gang, spec = state.gang, state.spec
         if gang is None or spec is None:
             return []

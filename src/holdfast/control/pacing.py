@@ -40,7 +40,7 @@ class Pacing:
         parts = {name: _middle(rows[f"step_{name}_seconds"]) for name in (*PARTS, "communication")}
         if moved:
             self._where.look(parts)
-        productive = buckets.get(Bucket.PRODUCTIVE, 0.0) + buckets.get(Bucket.SAVE, 0.0)
+        productive = sum(buckets.get(bucket, 0.0) for bucket in (Bucket.PRODUCTIVE, Bucket.SMALLER, Bucket.SAVE))
         spent = Spent(
             elapsed_s=elapsed_s, progress=progress, epoch=_least(rows["epoch"]), target=target, evidence=self._where.evidence(),
             where=self._where.in_words(productive / elapsed_s if elapsed_s > 0 else 1.0),

@@ -6,6 +6,7 @@ from collections.abc import Collection
 
 from holdfast.control.memory import Memory
 from holdfast.control.observer import Observer
+from holdfast.core.membership import out_of_service
 from holdfast.diagnose.together import in_words, leading
 from holdfast.domain.event import IntervalChosen
 from holdfast.domain.incident import Incident
@@ -13,8 +14,7 @@ from holdfast.domain.job import JobPhase
 from holdfast.domain.profile import Profile
 from holdfast.domain.signal import Signal
 from holdfast.domain.state import State
-from holdfast.membership import out_of_service
-from holdfast.wire.messages import IncidentView, NodeView, ProfileView, SavingView, View
+from holdfast.wire.messages import IncidentView, NodeView, ProfileView, SavingView, Staged, View
 
 _INCIDENTS_SHOWN = 50
 
@@ -32,7 +32,10 @@ def view_of(state: State, observer: Observer, memory: Memory, connected: Collect
         held_step=held.step if held is not None else -1, saving=_saving(state.interval) if state.interval is not None else None,
         goodput=ledger.goodput, wall_s=ledger.wall_s, buckets={bucket.value: seconds for bucket, seconds in ledger.totals().items()},
         nodes=tuple(
-            NodeView(name=name, state=node.state, role="gang" if name in gang else "spare", connected=name in connected, service=out_of_service(state, name))
+            NodeView(
+                name=name, state=node.state, role="gang" if name in gang else "spare", connected=name in connected,
+                service=out_of_service(state, name) or _staging(observer.staged.get(name)),
+            )
             for name, node in sorted(state.nodes.items())
         ),
         ranks=ranks, incidents=tuple(_incident(incident, now) for incident in state.incidents[-_INCIDENTS_SHOWN:]),
@@ -57,6 +60,12 @@ def job_signals(view: View, state: State, *, saved_at: float, cycle_s: float) ->
     return found
 
 
+def _staging(staged: Staged | None) -> str:
+    if staged is None or (not staged.error and staged.done_bytes >= staged.total_bytes):
+        return ""
+    return "cannot stage" if staged.error else f"staging, {staged.done_bytes / staged.total_bytes:.0%}"
+
+
 def _saving(chosen: IntervalChosen) -> SavingView:
     return SavingView(
         every=chosen.every, interval_s=chosen.interval_s, from_step=chosen.from_step, automatic=chosen.automatic, because=chosen.because,
@@ -76,5 +85,5 @@ def _incident(incident: Incident, now: float) -> IncidentView:
     return IncidentView(
         id=incident.id, at=incident.opened_at, phase=incident.phase, cause=diagnosis.cause if diagnosis else first.kind if incident.stands else "",
         because=diagnosis.because if diagnosis else in_words(incident.findings), stands=incident.stands,
-        rung=incident.plans[-1].rung.name.lower() if incident.plans else "", seconds=(incident.closed_at or now) - incident.began_at,
+        rung=incident.plans[-1].name if incident.plans else "", seconds=(incident.closed_at or now) - incident.began_at,
     )  # fmt: skip

@@ -194,7 +194,7 @@ class Watching:
         steps = rows["step"]
         if not np.isfinite(steps).all():
             return False
-        generation.not_finite.look(_known(rows["not_finite_since_step"]), _known(steps), nodes, now)
+        generation.not_finite.look(_known(rows["not_finite_since_step"]), _known(steps), nodes, now, _known(rows["finite_until_step"]))
         digests, of_steps = _known(rows["parameter_digest"]), _known(rows["parameter_digest_step"])
         generation.replicas.look({rank: (of_steps[rank], digest) for rank, digest in digests.items() if rank in of_steps}, now)
         if np.array_equal(steps, generation.steps):
@@ -216,7 +216,7 @@ class Watching:
     def _look_at_training(self, rows: Mapping[str, Row], target: Target | None, progress: float, now: float) -> None:
         loss, norm, rate = _mean(rows["loss"]), _mean(rows["gradient_norm"]), _middle(rows["learning_rate"])
         if isfinite(loss):
-            self._loss.look(loss, rate, now)
+            self._loss.look(loss, rate, now, int(_least(rows["step"])))
         if isfinite(norm):
             self._gradient.look(norm, now)
         if target is not None and self._plateau.target != target:

@@ -38,6 +38,7 @@ class LossJump:
     noises: float = 8.0
     _recent: deque[float] = field(default_factory=lambda: deque(maxlen=2 * _MINUTE))
     _rates: deque[float] = field(default_factory=lambda: deque(maxlen=2 * _MINUTE))
+    _steps: deque[int] = field(default_factory=lambda: deque(maxlen=2 * _MINUTE))
     _first: list[float] = field(default_factory=list)
     _count: int = 0
     _lowest: float = float("inf")  # Of the medians of `looks` looks, up to a few looks ago.
@@ -50,12 +51,13 @@ class LossJump:
         """What is so now."""
         return [self._standing] if self._standing is not None else []
 
-    def look(self, loss: float, learning_rate: float, now: float) -> None:
-        """Take one look's numbers. `learning_rate` is NaN when it is not known."""
+    def look(self, loss: float, learning_rate: float, now: float, step: int = -1) -> None:
+        """Take one look's numbers. `learning_rate` is NaN when it is not known, `step` is the last one that is in them, -1 when that is not known."""
         if not isfinite(loss):
             return
         self._recent.append(loss)
         self._rates.append(learning_rate)
+        self._steps.append(step)
         self._count += 1
         if len(self._first) < self.looks:
             self._first.append(loss)
@@ -92,8 +94,9 @@ class LossJump:
         if sudden and not passing and (falling or self._count >= 2 * self.history):
             lost = f"{(level - self._lowest) / progress:.0%} of all its progress is lost" if falling else "it was never near that before"
             self._passes_below = min(limit, usual + 0.5 * (level - usual))
+            first = next(place for place in range(-self.looks, 0) if min(every[place:]) > usual + self.noises * noise)
             self._standing = Finding(
-                kind="loss_jump", since=now - self.looks,
+                kind="loss_jump", since=now - self.looks, step=self._steps[first], sound=self._steps[first - 1],
                 because=f"the loss jumped from {usual:.4g} to {level:.4g}: {lost}",
                 evidence=(f"first {start:.4g}, lowest {self._lowest:.4g}, noise from one second to the next {noise:.2g}",),
             )  # fmt: skip

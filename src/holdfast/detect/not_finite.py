@@ -1,6 +1,6 @@
 """Not finite: the loss of a rank is NaN or infinite, and stays so.
 
-Sees        for each rank the step since which its loss is not finite, without a finite one in between.
+Sees        for each rank the step since which its loss is not finite, without a finite one in between, and the last one before it whose loss was.
 Says        `not_finite`, with the ranks that had it first: from a gradient that is not finite it comes to every rank with the next step, so whoever was
             earlier is where it began. It stands until the loss of every rank is finite again.
 Is silent   about gradients: a loss scaler lets them overflow and skips the step. About fewer than `steps` steps in a row.
@@ -28,15 +28,15 @@ class NotFinite:
         """What is so now."""
         return [self._standing] if self._standing is not None else []
 
-    def look(self, since: Mapping[int, int], now_at: Mapping[int, int], nodes: Sequence[str], now: float) -> None:
+    def look(self, since: Mapping[int, int], now_at: Mapping[int, int], nodes: Sequence[str], now: float, until: Mapping[int, int] | None = None) -> None:
         """`since` is rank to the step its loss turned, only for those that are not finite now; `now_at` is the step each rank is at, `nodes`
-        where it runs."""
+        where it runs, `until` the last step before that whose loss was finite: on a GPU not every loss is read."""
         if not since:
             self._standing = None
         elif self._standing is None and any(now_at[rank] - step + 1 >= self.steps for rank, step in since.items()):
-            self._standing = self._say(since, now_at, nodes, now)
+            self._standing = self._say(since, now_at, nodes, now, until or {})
 
-    def _say(self, since: Mapping[int, int], ranks: Mapping[int, int], nodes: Sequence[str], now: float) -> Finding:
+    def _say(self, since: Mapping[int, int], ranks: Mapping[int, int], nodes: Sequence[str], now: float, until: Mapping[int, int]) -> Finding:
         step = min(since.values())
         first = tuple(sorted(rank for rank, one in since.items() if one == step))
         alone = len(first) < len(ranks)
@@ -44,6 +44,7 @@ class NotFinite:
         spread = "" if not alone else f"; {len(since)} of {len(ranks)} ranks have it now" if len(since) > len(first) else "; the others are finite"
         return Finding(
             kind="not_finite", ranks=first if alone else (), node=nodes[first[0]] if len({nodes[rank] for rank in first}) == 1 and alone else "",
-            since=now, step=step, because=f"the loss of {who} is not finite since step {step}{spread}",
+            since=now, step=step, sound=min(until.get(rank, -1) for rank in first),
+            because=f"the loss of {who} is not finite since step {step}{spread}",
             evidence=tuple(f"rank {rank}: since step {one}" for rank, one in sorted(since.items())[:16]),
         )  # fmt: skip

@@ -24,6 +24,7 @@ class Replicas:
     """The ranks of one generation; another one needs another."""
 
     _said: OrderedDict[int, dict[int, int]] = field(default_factory=OrderedDict)  # Step to rank to checksum.
+    _agreed: int = -1  # The last step for which several ranks have said the same.
     _standing: Finding | None = None
 
     @property
@@ -44,12 +45,13 @@ class Replicas:
         said = self._said[step]
         counts = Counter(said.values())
         if len(counts) < 2:
+            self._agreed = max(self._agreed, step) if len(said) > 1 else self._agreed
             return None
         most = max(counts, key=lambda digest: (counts[digest], -min(rank for rank, one in said.items() if one == digest)))
         odd = tuple(sorted(rank for rank, digest in said.items() if digest != most))
         who = f"rank {odd[0]} holds" if len(odd) == 1 else f"ranks {', '.join(map(str, odd))} hold"
         return Finding(
-            kind="replicas_disagree", ranks=odd, since=now, step=step,
+            kind="replicas_disagree", ranks=odd, since=now, step=step, sound=self._agreed,
             because=f"at step {step} {who} other parameters than the {counts[most]} ranks that agree: from there on they train different models",
             evidence=tuple(f"rank {rank}: {digest:06x}" for rank, digest in sorted(said.items())[:16]),
         )  # fmt: skip

@@ -17,12 +17,14 @@ from holdfast.diagnose.numbers import Said, Series, before_the_end, of_losses
 from holdfast.diagnose.over_ranks import Culprit, Writer, culprit, first_alone, in_their_own_files, order, writer_of
 from holdfast.diagnose.permanence import permanence_of
 from holdfast.diagnose.readings import UNREAD, Reading, last_starts, readings
-from holdfast.diagnose.taxonomy import CLASSES, HEALTHY, UNKNOWN, Role, class_of
+from holdfast.diagnose.taxonomy import CLASSES, HEALTHY, UNKNOWN, Role, class_of, classes_seen_as
 from holdfast.diagnose.taxonomy.xids import xid_of
+from holdfast.domain.diagnosis import Cause
 from holdfast.domain.finding import Finding
 from holdfast.domain.kernel_event import KernelEvent
 from holdfast.domain.log_diagnosis import LogDiagnosis, Quote
 from holdfast.domain.log_event import LogDigest, LogEvent, LogForm
+from holdfast.domain.surroundings import Difference
 
 _FATAL = 1.0  # A reading of less weight does not make a run a failed one.
 _COUNTS = 0.3
@@ -33,6 +35,7 @@ _ALTERNATIVES = 5
 _LIKELY = 0.01  # What is less likely is not worth a line.
 _QUOTES = 6
 _QUOTED_CHARACTERS = 400
+_CHANGES_SAID = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,8 +45,9 @@ class Beside:
     exit_codes: tuple[tuple[int | None, int], ...] = ()  # Of our own workers: rank, and the code or the negative signal.
     kernel: tuple[KernelEvent, ...] = ()
     findings: tuple[Finding, ...] = ()
+    seen_as: Cause | None = None  # What the core named it.
     series: Series = field(default_factory=dict)
-    changed: tuple[str, ...] = ()  # What is different since the last good attempt, a sentence each.
+    changed: tuple[Difference, ...] = ()  # What is different since the last good attempt.
 
 
 class Thinks(Protocol):
@@ -157,8 +161,23 @@ def _beside(beside: Beside, weighed: _Weighed) -> None:
     for finding in beside.findings:
         if finding.kind in weights.FINDINGS:
             weighed.add(weights.FINDINGS[finding.kind], weights.FINDING, finding.because)
-    for change in beside.changed:
-        weighed.add("version_incompat", 0.5, f"changed since the last good attempt: {change}")
+    if beside.seen_as is not None:
+        names = classes_seen_as(beside.seen_as)
+        for name in names:  # The fewer it may be, the more it says.
+            weighed.add(name, weights.SEEN_AS * math.log(len(CLASSES) / len(names)), f"the core named it {beside.seen_as}")
+    for kind, ones in _by_kind(beside.changed).items():
+        cause, value = weights.CHANGED[kind]
+        more = f" and {len(ones) - _CHANGES_SAID} more" if len(ones) > _CHANGES_SAID else ""
+        weighed.add(cause, value, f"changed since the last good attempt: {', '.join(one.because for one in ones[:_CHANGES_SAID])}{more}")
+
+
+def _by_kind(changed: Sequence[Difference]) -> dict[str, list[Difference]]:
+    """What weighs nothing is left out; ten packages that changed are one piece of evidence."""
+    found: dict[str, list[Difference]] = {}
+    for one in changed:
+        if one.kind in weights.CHANGED:
+            found.setdefault(one.kind, []).append(one)
+    return found
 
 
 def _numbers(digest: LogDigest, beside: Beside, weighed: _Weighed) -> None:
@@ -189,6 +208,8 @@ def _good_end(digest: LogDigest, read: Sequence[Reading], own_codes: Sequence[tu
             weighed.add(HEALTHY, weights.HEALTHY_UNREAD, f"{unread.path}:{unread.first_line} is called an error")
         elif digest.events or digest.progress or digest.said_finished:
             weighed.add(HEALTHY, weights.HEALTHY_NOTHING_FATAL, "nothing fatal was said")
+            if not digest.progress and _only_warned(digest):
+                weighed.add(HEALTHY, weights.HEALTHY_WARNINGS, "whatever was said was said as a warning, and the program spoke on")
         if digest.progress:
             weighed.add(HEALTHY, weights.HEALTHY_PROGRESS, f"training made progress up to line {digest.progress[-1].line}")
             weighed.add("hang", weights.HANG_IN_MIDDLE, "the log ends in the middle")
@@ -200,6 +221,12 @@ def _good_end(digest: LogDigest, read: Sequence[Reading], own_codes: Sequence[tu
         weighed.add(HEALTHY, weights.HEALTHY_EXIT_ZERO, "every exit code is 0")
     elif any(code not in (0, *_ENDED_BY_LAUNCHER) for _, code in codes) and not fatal:
         weighed.add(HEALTHY, -weights.HEALTHY_EXIT_ZERO, "an exit code is not 0")
+
+
+def _only_warned(digest: LogDigest) -> bool:
+    """Whether there were warnings, nothing but warnings, and lines after the last of them."""
+    last = {one.path: one.last_line for one in sorted(digest.events, key=lambda one: one.last_line)}
+    return bool(last) and all(one.warning for one in digest.events) and any(one.line > last.get(one.path, one.line) for one in digest.tail)
 
 
 def _model(model: Thinks | None, digest: LogDigest, read: Sequence[Reading], weighed: _Weighed) -> None:

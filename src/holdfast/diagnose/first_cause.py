@@ -167,6 +167,16 @@ def _poisoned(finding: Finding) -> Diagnosis:
     )  # fmt: skip
 
 
+def _gone_wrong(finding: Finding) -> Diagnosis:
+    """Whatever broke besides, such as a script that raises when it sees NaN. Whose doing it was is found out by trying."""
+    cause = {"not_finite": Cause.NOT_FINITE, "replicas_disagree": Cause.REPLICAS_DISAGREE}.get(finding.kind, Cause.DIVERGED)
+    return Diagnosis(
+        cause=cause, permanent=False, confidence=0.9, because=finding.because, ranks=finding.ranks, step=finding.step, sound=finding.sound,
+        fingerprint=str(cause), evidence=(finding.because, *finding.evidence),
+        alternatives=("data, hardware, hyper-parameters or a checkpoint: a replay tells the first two apart",),
+    )  # fmt: skip
+
+
 def _network(own: Sequence[Exit]) -> Diagnosis:
     first = own[0]
     return Diagnosis(
@@ -179,5 +189,5 @@ def _network(own: Sequence[Exit]) -> Diagnosis:
 # What explains all that was seen besides, in this order.
 _BY_FINDING = (
     ("unkillable", _unkillable), ("not_startable", _not_startable), ("silent_node", _node_lost), ("start_failed", _start_failed),
-    ("poisoned_checkpoint", _poisoned),
+    ("poisoned_checkpoint", _poisoned), ("replicas_disagree", _gone_wrong), ("not_finite", _gone_wrong), ("loss_jump", _gone_wrong),
 )  # fmt: skip

@@ -22,6 +22,9 @@ Writer = int | str  # A rank, or the file of somebody who does not say his rank.
 _AFTER_ECHO = 0.4  # What is left of an error that its rank had after it lost its peers.
 _AFTER_ECHO_UNTOLD = 0.85  # The same where nobody says which rank wrote what.
 _LATER = 0.85  # Of an error that another rank had later than the first.
+_STARTED_ANYWAY = 0.1  # Of what keeps ranks from finding each other, where a collective of theirs timed out later in the same file: they had found each other.
+_KEEPS_FROM_STARTING = ("port_in_use", "rendezvous_timeout")
+_IN_A_GROUP = re.compile(r"WorkNCCL|SeqNum=|last enqueued", re.IGNORECASE)
 _AT_ONCE_S = 0.5
 _SEQUENCE = re.compile(r"SeqNum=(\d+)|last enqueued(?: NCCL)? work: ?(\d+)|sequence number[: ]+(\d+)", re.IGNORECASE)
 _OWN_RANK = re.compile(r"\[(?:[^\]]* )?Rank (\d+)\]")
@@ -112,6 +115,10 @@ def order(readings: Sequence[Reading], digest: LogDigest) -> list[float]:
         if one.role is Role.ECHO and one.counts > _COUNTS and one.event.form is not LogForm.SCHEDULER:
             writer = writer_of(one.event)
             echoed[writer] = min(echoed.get(writer, one.event.first_line), one.event.first_line)
+    grouped: dict[str, int] = {}  # The last line of a file at which ranks were in a collective together.
+    for one in readings:
+        if one.cause == "nccl_timeout" and one.counts > _COUNTS and _IN_A_GROUP.search(one.event.message):
+            grouped[one.event.path] = max(grouped.get(one.event.path, 0), one.event.first_line)
     roots = [one for one in readings if one.role is Role.ROOT and one.weight >= 1.0 and not _after_echo(one, echoed)]
     times = [at_s for one in roots if (at_s := corrected_s(one.event, offsets)) is not None]
     first_s = min(times, default=None)
@@ -120,6 +127,8 @@ def order(readings: Sequence[Reading], digest: LogDigest) -> list[float]:
         share = 1.0
         if one.role is Role.ROOT and _after_echo(one, echoed):
             share *= _AFTER_ECHO if one.event.rank is not None else _AFTER_ECHO_UNTOLD
+        if one.cause in _KEEPS_FROM_STARTING and one.event.last_line < grouped.get(one.event.path, 0):
+            share *= _STARTED_ANYWAY
         at_s = corrected_s(one.event, offsets)
         if one.role is Role.ROOT and first_s is not None and at_s is not None and at_s > first_s + _AT_ONCE_S:
             share *= _LATER

@@ -96,8 +96,11 @@ def read_event(event: LogEvent, *, running: bool, counts: float, index: Index = 
 
 
 def says_more_than_that_it_failed(event: LogEvent, on: Readable) -> bool:
-    """An exception with a name, or native code with a message: somebody's own failure, although of no known kind. A cut traceback is not."""
-    return bool(on.error) and event.form not in (LogForm.SCHEDULER, LogForm.KERNEL, LogForm.COLLECTIVE) and not event.error.endswith("Warning")
+    """An exception with a name, or native code with a message: somebody's own failure, although of no known kind. A cut traceback is not. A launcher says more
+    where it repeats what its child raised."""
+    if event.form is LogForm.SCHEDULER:
+        return bool(on.error) and on.error != event.error.rpartition(".")[2].lower()
+    return bool(on.error) and event.form not in (LogForm.KERNEL, LogForm.COLLECTIVE) and not event.error.endswith("Warning")
 
 
 def _xids(event: LogEvent, counts: float) -> list[Reading]:

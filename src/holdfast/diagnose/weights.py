@@ -17,6 +17,7 @@ UNKNOWN_BESIDE_FATAL = -0.8  # and where something fatal was said.
 UNKNOWN_IN_SILENCE = 2.0  # And more where there is neither an error nor progress.
 CODE_UNREAD = 1.3  # A traceback that no signature knows is most often the program's own.
 HEALTHY_NOTHING_FATAL = 3.0
+HEALTHY_WARNINGS = 1.0  # And there were warnings, after which it said more.
 HEALTHY_UNREAD = -1.5  # Something was called an error, and nobody knows it.
 LINE_BEFORE_WORSE = 0.3  # What is left of a lone line when the same writer says worse later.
 HEALTHY_FINISHED = 3.5
@@ -25,6 +26,7 @@ HEALTHY_EXIT_ZERO = 3.0
 HEALTHY_FATAL = -3.5
 HANG_IN_MIDDLE = 0.3
 FINDING = 3.0
+SEEN_AS = 0.5  # Of how much rarer the classes are that the core's own name for it leaves.
 TEMPERATURE = 0.8  # Of the whole answer; both are fitted by benchmarks/calibrate.py.
 LAPSE = 0.04  # How much is left for everything else however clear a log is: what a log says is not always what happened.
 
@@ -43,6 +45,13 @@ EXIT_CODES: Mapping[int, tuple[tuple[str, float], ...]] = MappingProxyType({
 FINDINGS: Mapping[str, str] = MappingProxyType({
     "silent_rank": "hang", "silent_node": "node_fail", "not_finite": "numeric_nan", "loss_jump": "loss_divergence", "gpu_fault": "gpu_xid_other",
     "throttled": "gpu_thermal_power", "over_time": "time_limit", "poisoned_checkpoint": "numeric_nan", "gradient_explosion": "loss_divergence",
+})  # fmt: skip
+
+# What is different since the last attempt that worked, by the kind of the fact, each once: it worked with the rest.
+CHANGED: Mapping[str, tuple[str, float]] = MappingProxyType({
+    "package": ("version_incompat", 1.0), "python": ("version_incompat", 1.0), "driver": ("gpu_driver_mismatch", 1.0), "kernel": ("gpu_driver_mismatch", 0.5),
+    "commit": ("code_error", 0.7), "script": ("code_error", 0.7), "arguments": ("config_error", 0.7), "environment": ("config_error", 0.5),
+    "world": ("config_error", 0.5),
 })  # fmt: skip
 
 # What the kernel told of our nodes, by the kind of the event; Xids are read by number.

@@ -7,6 +7,8 @@ from enum import StrEnum
 
 
 class Cause(StrEnum):
+    """What the core can tell from exits and findings alone. The classes of the taxonomy (`diagnose/taxonomy`) each say as which of these they are seen."""
+
     KILLED = "killed"  # A signal from outside the job.
     OUT_OF_MEMORY = "out_of_memory"
     EXCEPTION = "exception"  # The user's code raised.
@@ -18,8 +20,15 @@ class Cause(StrEnum):
     NOT_STARTABLE = "not_startable"  # No such script, a syntax error, a missing module: it never ran.
     CHECKPOINT_CORRUPT = "checkpoint_corrupt"
     POISONED_CHECKPOINT = "poisoned_checkpoint"  # It verifies, and gives a loss that is not finite at once.
+    NOT_FINITE = "not_finite"  # The loss is NaN or infinite.
+    DIVERGED = "diverged"  # The loss jumped, and stays there.
+    REPLICAS_DISAGREE = "replicas_disagree"  # Ranks that must hold the same parameters do not.
     UNKILLABLE = "unkillable"  # A process survived SIGKILL; its node cannot be used.
     NETWORK = "network"  # Ranks lost each other and none of them died first.
+
+
+# Everything runs, and what is computed is wrong.
+TRAINING = (Cause.NOT_FINITE, Cause.DIVERGED, Cause.REPLICAS_DISAGREE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +40,7 @@ class Diagnosis:
     ranks: tuple[int, ...] = ()  # The culprit workers; empty when a node or nothing in particular is to blame.
     node: str = ""
     step: int = -1
+    sound: int = -1  # Of training gone wrong, the last step that is known to have been right; `step` is the first that was seen not to be.
     fingerprint: str = ""
     evidence: tuple[str, ...] = ()
     alternatives: tuple[str, ...] = ()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast.domain.fitting import Fitting
+from holdfast.domain.treatment import Treatment
 
 CONTROL = "control"  # The node name of effects that control performs itself.
 
@@ -55,10 +56,12 @@ class StartGang:
     save_every: int | None = None  # Steps from one save to the next, alike on all ranks; None: nothing was chosen yet.
     save_asked: bool = False  # Whatever the script says.
     fitting: Fitting = field(default_factory=Fitting)  # What its ranks may hold in memory at once.
+    treatment: Treatment = field(default_factory=Treatment)  # What training does otherwise than the script says.
     env: dict[str, str] = field(default_factory=dict)
     rejoin: bool = False  # The state comes from ranks that lived on;
     kept: tuple[int, ...] = ()  # these of the node's did, in the processes of the generation before: they are told their place, the others are forked.
-    kept_of: int = 0  # That generation.
+    kept_of: int = 0  # That generation,
+    moved: int = 0  # and how much higher their ranks were in it, where the gang had another size.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +127,19 @@ class PartGang:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckNode:
+    """Check a node that no rank runs on: whether it computes rightly, by itself; or its link to another, of which one listens and the other calls."""
+
+    id: str
+    generation: int
+    node: str
+    because: str
+    part: str  # "compute", "listen" or "call".
+    host: str = ""  # Whom to call, and where it listens.
+    port: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EndJob:
     """Take everything down and leave."""
 
@@ -135,5 +151,7 @@ class EndJob:
     code: int
 
 
-Effect = StartStore | FindCheckpoint | StartGang | CaptureStacks | ChooseRanks | CaptureProfile | StopGang | PartGang | EndJob
-EFFECTS: tuple[type[Effect], ...] = (StartStore, FindCheckpoint, StartGang, CaptureStacks, ChooseRanks, CaptureProfile, StopGang, PartGang, EndJob)
+Effect = StartStore | FindCheckpoint | StartGang | CaptureStacks | ChooseRanks | CaptureProfile | StopGang | PartGang | CheckNode | EndJob
+EFFECTS: tuple[type[Effect], ...] = (
+    StartStore, FindCheckpoint, StartGang, CaptureStacks, ChooseRanks, CaptureProfile, StopGang, PartGang, CheckNode, EndJob
+)  # fmt: skip

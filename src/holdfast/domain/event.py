@@ -39,6 +39,15 @@ class NodeHeard:
     running: dict[str, tuple[int, ...]] = field(default_factory=dict)  # Generation, as text, to the ranks alive on the node.
     isolation: str = ""  # What holds its workers to their resources.
     unkept: str = ""  # What was asked for and is not kept there, why, and what to do; empty: all is.
+    warm: bool = True  # Ranks can be forked there at once.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeWarmed:
+    """Its warm parent has imported what it should, and what is to be staged is there."""
+
+    at: float
+    node: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,7 +136,7 @@ class EffectDone:
     effect: str
     generation: int
     node: str
-    port: int = 0  # StartStore
+    port: int = 0  # StartStore, and CheckNode that listens.
     hosted: bool = True  # StartStore: False when the job's interpreter has no torch, and there is only a port nobody else uses.
     checkpoint: str = ""  # FindCheckpoint
     checkpoint_step: int = -1
@@ -140,6 +149,9 @@ class EffectDone:
     profiles: tuple[RankProfile, ...] = ()  # CaptureProfile
     missing: dict[str, str] = field(default_factory=dict)  # CaptureProfile: rank to why nothing came of it.
     waiting: dict[str, int] = field(default_factory=dict)  # PartGang: rank to the step it holds whole; -1: none.
+    surroundings: dict[str, str] = field(default_factory=dict)  # StartGang on the gang's first node: what it was started with; empty: as the time before.
+    passed: bool = True  # CheckNode,
+    said: str = ""  # and what was seen.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,12 +212,31 @@ class NodeCordoned:
     because: str
     drain: bool = False  # The gang that runs is to leave it, at its next save.
     who: str = ""
+    goes_at: float | None = None  # A notice: by then the gang must have left it. None: a person said so, and nothing is in a hurry.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeUncordoned:
     at: float
     node: str
+    who: str = ""
+    withdrawn: bool = False  # The notice was, by whoever gave it: what a person said of the node still counts.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckAsked:
+    """Somebody wants to know whether a node is well."""
+
+    at: float
+    node: str
+    who: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TreatmentUndone:
+    """Training is to be as the script says again."""
+
+    at: float
     who: str = ""
 
 
@@ -221,6 +252,7 @@ Event = (
     JobSubmitted
     | JobResumed
     | NodeHeard
+    | NodeWarmed
     | NodeSilent
     | WorkerExited
     | FindingMade
@@ -237,12 +269,15 @@ Event = (
     | PlanVetoed
     | NodeCordoned
     | NodeUncordoned
+    | CheckAsked
+    | TreatmentUndone
     | Ticked
 )
 EVENTS: tuple[type[Event], ...] = (
     JobSubmitted,
     JobResumed,
     NodeHeard,
+    NodeWarmed,
     NodeSilent,
     WorkerExited,
     FindingMade,
@@ -259,5 +294,7 @@ EVENTS: tuple[type[Event], ...] = (
     PlanVetoed,
     NodeCordoned,
     NodeUncordoned,
+    CheckAsked,
+    TreatmentUndone,
     Ticked,
 )

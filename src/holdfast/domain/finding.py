@@ -15,6 +15,9 @@ class Severity(StrEnum):
 # Findings the gang cannot go on with. Every other one stands beside a job that runs, until it ends.
 BREAKING = frozenset({"worker_exited", "silent_rank", "stopped_rank", "silent_node", "poisoned_checkpoint", "start_failed", "not_startable", "unkillable"})
 
+# Findings about what is computed: nothing stands still, and training does not go on where it was.
+NUMBERS = frozenset({"loss_jump", "gradient_explosion", "not_finite", "replicas_disagree", "poisoned_checkpoint"})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
@@ -25,7 +28,8 @@ class Finding:
     since: float = 0.0  # When it went wrong, as far as can be told; the time it was noticed stands in the event.
     evidence: tuple[str, ...] = ()
     checkpoint: str = ""  # The one it is about, if it is about one,
-    step: int = -1  # and its step.
+    step: int = -1  # and its step; or the step at which something went wrong.
+    sound: int = -1  # Of what went wrong at a step, the last one before it that is known to have been right.
     severity: Severity = Severity.CRITICAL
     of: str = ""  # The GPU, disk or interface of the node it is about, if it is about one.
     adds_s: float = 0.0  # What it adds to a step, where that is known.

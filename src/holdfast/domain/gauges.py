@@ -43,6 +43,7 @@ LOADER_WORKERS: Final = "_loader_workers"
 BAD_SAMPLES: Final = "_bad_samples"  # Samples that could not be read and were left out.
 EPOCH: Final = "_epoch"  # Epochs done, with the part of the one under way.
 BAD_SINCE: Final = "_bad_since"  # The step since which the loss is not finite; NaN while it is.
+GOOD_UNTIL: Final = "_good_until"  # And the last step before that whose loss was finite.
 DIGEST: Final = "_digest"  # The step times `DIGEST_VALUES`, plus the checksum: one number, so that the two can never be of different steps.
 DIGEST_VALUES: Final = 1 << 24
 

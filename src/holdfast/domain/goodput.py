@@ -2,11 +2,14 @@
 
 The ledger is a line from the job's first second to now, cut into spans; each span has one bucket, and the spans meet. So the buckets add up to
 the wall time by construction. A fault is noticed after it happened: `enter` may therefore reach back into the span that is still open, never further.
+
+A gang that is smaller than it was asked to be does the same step in more time. Of its productive seconds the share counts that it has of the whole gang, as
+nodes over nodes; what it lacks of them is a bucket of its own.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 
@@ -21,6 +24,7 @@ class Bucket(StrEnum):
     RENDEZVOUS = "rendezvous"  # Workers are up and finding each other.
     RESTORE = "restore"
     RECOMPUTE = "recompute"  # Steps that had been done before.
+    SMALLER = "smaller"  # What a gang on fewer nodes than asked for lacks: its productive seconds, but for its share.
     WAIT = "wait"  # For nodes, or for a back-off to pass.
     END = "end"  # The last worker has left; the rest is taken down.
     DOWN = "down"  # Nobody was running the job: between a stop and a resume.
@@ -31,6 +35,7 @@ class Span:
     bucket: Bucket
     since: float
     until: float
+    kept: float = 1.0  # Of its seconds; the others belong to `SMALLER`.
 
 
 @dataclass(slots=True, kw_only=True)
@@ -41,20 +46,20 @@ class Ledger:
     moved: dict[str, float] = field(default_factory=dict)  # Seconds moved between buckets: a save inside a productive span.
     firm_until: float = 0.0  # A span some seconds of which were moved is not cut short afterwards.
 
-    def enter(self, bucket: Bucket, at: float) -> None:
-        """From `at` on, seconds belong to `bucket`."""
+    def enter(self, bucket: Bucket, at: float, kept: float = 1.0) -> None:
+        """From `at` on, seconds belong to `bucket`; a share of them, where so much of the gang is left."""
         if not self.spans:
-            self.spans.append(Span(bucket=bucket, since=at, until=at))
+            self.spans.append(Span(bucket=bucket, since=at, until=at, kept=kept))
             return
         last = self.spans[-1]
         at = max(at, last.since, self.firm_until)
         now = max(at, last.until)  # Whatever is cut off the open span goes to the new one: no second is lost by reaching back.
-        if last.bucket != bucket:
+        if (last.bucket, last.kept) != (bucket, kept):
             last.until = at
             if last.since == at:
                 self.spans.pop()
-            if not self.spans or self.spans[-1].bucket != bucket:
-                self.spans.append(Span(bucket=bucket, since=at, until=at))
+            if not self.spans or (self.spans[-1].bucket, self.spans[-1].kept) != (bucket, kept):
+                self.spans.append(Span(bucket=bucket, since=at, until=at, kept=kept))
         self.spans[-1].until = now
 
     def run_to(self, at: float) -> None:
@@ -64,7 +69,7 @@ class Ledger:
 
     def up_to(self, at: float) -> Ledger:
         """The same ledger as it will read at `at`, if nothing happens until then. This one is left as it is."""
-        ahead = Ledger(spans=[*self.spans[:-1], *(Span(bucket=last.bucket, since=last.since, until=last.until) for last in self.spans[-1:])], moved=self.moved)
+        ahead = Ledger(spans=[*self.spans[:-1], *(replace(last) for last in self.spans[-1:])], moved=self.moved)
         ahead.run_to(at)
         return ahead
 
@@ -90,10 +95,15 @@ class Ledger:
         """Seconds by bucket, in the order of the enumeration."""
         sums = dict.fromkeys(Bucket, 0.0)
         for span in self.spans:
-            sums[span.bucket] += span.until - span.since
+            sums[span.bucket] += span.kept * (span.until - span.since)
+            sums[Bucket.SMALLER] += (1.0 - span.kept) * (span.until - span.since)
         for name, seconds in self.moved.items():
             sums[Bucket(name)] += seconds
         return {bucket: seconds for bucket, seconds in sums.items() if seconds > 0.0}
+
+    def smaller_s(self, since: float, until: float) -> float:
+        """What was lacking between two times."""
+        return sum((1.0 - span.kept) * max(0.0, min(span.until, until) - max(span.since, since)) for span in self.spans if span.kept < 1.0)
 
     @property
     def goodput(self) -> float:

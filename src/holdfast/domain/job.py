@@ -45,6 +45,26 @@ class Budget:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MayChange:
+    """How far a remedy may change hyper-parameters when training goes wrong. As it comes: not at all."""
+
+    rate_min: float = 1.0  # The learning rate may become so many times what the script says, and no less.
+    clip_min: float = 0.0  # Gradients may be clipped to this norm; 0: they are left alone.
+    warm_up_max: int = 0  # The rate may be warmed up again over so many steps.
+
+    def __str__(self) -> str:
+        said = (
+            f"lr={self.rate_min:g}" if self.rate_min < 1.0 else "",
+            f"clip={self.clip_min:g}" if self.clip_min else "",
+            f"warmup={self.warm_up_max}" if self.warm_up_max else "",
+        )
+        return ",".join(filter(None, said)) or "nothing"
+
+
+SKIP_BATCHES = 8  # Steps' worth of data, where nothing was said: what a person would drop without a second thought.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """Limits and budgets. Every number is a decision a user may overrule."""
 
@@ -63,14 +83,20 @@ class Policy:
     rejoin_wait_s: float = 60.0  # And to be in their loops again with those who were lost; then all start anew.
     kill_wait_s: float = 5.0  # How long a process may take to die of SIGKILL before its node is given up.
     stacks_wait_s: float = 5.0
+    check_wait_s: float = 90.0  # For one part of a node's check; no answer is a bad one.
     profile_wait_s: float = 180.0  # For a profile of a few steps to be taken and written; then it is lost.
     profile_every_s: float | None = 600.0  # By itself one is taken for what is slow, once for an incident and not more often than this; None: never.
     fetch_wait_s: float = 21600.0  # For finding a checkpoint where one may have to come from a remote store, whole.
+    stage_wait_s: float = 21600.0  # More for a start, where files are to be staged before it.
     start_wait_s: float = 600.0  # For one start effect; a cold import of torch from a network disk takes minutes.
     unguarded_after_s: float = 30.0  # No beat for this long after the start: the script does not beat at all.
     backoff_after: int = 3  # The first failures in a row are answered at once, the next after 1, 2, 4, … seconds.
     backoff_max_s: float = 60.0
+    notice_lead_s: float = 300.0  # So long before a node goes the gang leaves it: it is of use till then, and a stop may take a while.
     resize_every_s: float = 300.0  # A gang that runs is not stopped sooner than this after the last time, to take in or leave a node.
+    skip_batches: int | None = None  # The data of so many steps may be left out, in all; None: of a few, and only where the loss is not finite.
+    may_change: MayChange = MayChange()
+    trial_s: float = 10.0  # What a remedy was for is not found again for this long after its place was passed: then it has passed.
     verify_s: float = 120.0  # A remedy has worked when what it was for was not seen again for this long.
     calm_s: float = 30.0  # What stood beside a running gang and ended may come again for this long before its story is closed.
 
@@ -81,6 +107,14 @@ class SaveEvery:
 
     steps: int | None = None  # 0: only when asked, at a stop and at the end.
     seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """A file or directory to be on every node's own disk before ranks start there."""
+
+    source: str
+    target: str  # Its path below `HOLDFAST_STAGED`.
 
 
 MET_LOOKS = 3  # So often in a row a target must be met before it is reached: not by one lucky batch.
@@ -148,6 +182,9 @@ class JobSpec:
     save_every: SaveEvery | None = None  # None: as the script says, and as is best where it says nothing.
     limits: Limits | None = None
     metrics: MetricsAt | None = None
+    stage: tuple[Stage, ...] = ()
+    power_cap_watts: float | None = None  # So low the limit of a GPU that is throttled for heat may be set; None: it is left alone.
+    notice_file: str = ""  # Says that a node will go; `{node}` stands for its name. Empty: `notice` in the node's state directory.
     rules: tuple[str, ...] = ()  # Files of rules that add to those that come with Holdfast.
     alerts: str = ""  # The file that says who is told of incidents. Secrets are not in it, nor are they kept here.
     env: dict[str, str] = field(default_factory=dict)

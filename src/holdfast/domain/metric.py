@@ -89,6 +89,7 @@ METRICS: dict[str, Metric] = {
             ("silent_seconds", "s", "Time since the rank's last beat."),
             ("phase_seconds", "s", "Time the rank has been in its phase."),
             ("not_finite_since_step", "steps", "The step since which the loss is not finite; absent while it is."),
+            ("finite_until_step", "steps", "The last step before that whose loss was finite, where one was; absent while it is."),
             ("not_finite", "", "1 while the newest loss or gradient norm is NaN or infinite, else 0."),
             ("worker_cpu_ratio", "ratio", "Cores the rank's processes use."),
             ("worker_memory_bytes", "bytes", "Resident memory of the rank's processes."),

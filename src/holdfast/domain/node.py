@@ -23,6 +23,7 @@ class NodeSpec:
     shared_memory: str  # The node's own memory. Dies with the node.
     temporary: str = ""  # Where its workers put temporary files, if not where everybody does. Dies with the node.
     gpus: tuple[int, ...] = ()  # Those its workers may see; empty: all.
+    notice: str = ""  # The file that says that the node will go, once it is there.
     logs: str  # Outlives the node.
     checkpoints: str  # Outlives the node.
     profiles: str = ""  # Outlives the node.

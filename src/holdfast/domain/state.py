@@ -10,7 +10,9 @@ from holdfast.domain.fitting import Fitting
 from holdfast.domain.goodput import Ledger
 from holdfast.domain.incident import Incident
 from holdfast.domain.job import JobPhase, JobSpec, Outcome
+from holdfast.domain.notice import Notice
 from holdfast.domain.profile import Profile
+from holdfast.domain.treatment import Treatment, Window
 
 
 class NodeState(StrEnum):
@@ -28,6 +30,8 @@ class Node:
     isolation: str = ""  # What holds its workers to their resources,
     unkept: str = ""  # and what of them it does not keep.
     lost_at: float = 0.0  # Since when it is silent, while it is.
+    lost_in: int = -1  # The generation it was asked to begin before it fell silent, and did not answer: it may begin that yet.
+    warm: bool = True  # Ranks can be forked there at once.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +78,8 @@ class Gang:
     waiting: dict[str, int] = field(default_factory=dict)  # It has broken: ranks that left it and wait, each with the step it holds whole; -1: none.
     kept: tuple[int, ...] = ()  # Ranks that came over from the generation before, in the processes they had,
     kept_of: int = 0  # and which that was.
+    treatment: Treatment = field(default_factory=Treatment)  # As its ranks were told.
+    moved: dict[str, int] = field(default_factory=dict)  # Node to how much lower its ranks are than they were there, where they were dealt anew.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +95,21 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCheck:
+    """A node is checked before it is trusted again: by itself, then its links, with idle nodes two by two."""
+
+    because: str
+    begun: bool = False  # It waits for an answer.
+    partners: tuple[str, ...] = ()
+    pair: tuple[str, ...] = ()  # Who listens and who calls now; empty: the node is looked at by itself.
+    port: int = 0  # Where that one listens, once it does.
+    results: tuple[tuple[str, str, bool], ...] = ()  # Pairs, and whether each passed.
+    verdict: str = ""  # "returned", "retired" or "unclear"; empty: it is not over.
+    said: str = ""  # What was seen.
+    at: float = 0.0  # When it was over.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
     """One fault that was answered before, what was done, and what came of it."""
 
@@ -101,6 +122,20 @@ class Attempt:
     nodes: int = 0  # Of the gang that failed.
     at: float = 0.0
     came_back: bool = False  # The same was there again before the remedy had proved itself.
+    remedy: str = ""  # Of training gone wrong: what was tried,
+    place: Window | None = None  # and the draws it went wrong with.
+    ranks: tuple[int, ...] = ()  # Who had it first, where not all did.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """A remedy for training gone wrong has been begun. It has passed once steps go beyond the place, and nothing is found for a while."""
+
+    incident: int
+    remedy: str
+    step: int  # That many must be finished.
+    suspect: str = ""  # The node whose ranks another one computes.
+    anew: bool = False  # Little would be lost by beginning from nothing, where no checkpoint is old enough.
 
 
 @dataclass(slots=True, kw_only=True)
@@ -126,11 +161,19 @@ class State:
     saved_step: int = -1
     interval: IntervalChosen | None = None  # How often is saved, and why.
     fitting: Fitting = field(default_factory=Fitting)  # What the job can hold in memory at once, as far as it was found out.
+    started_with: dict[str, str] = field(default_factory=dict)  # The surroundings of the newest gang,
+    worked_with: dict[str, str] = field(default_factory=dict)  # and of the newest that finished a step.
+    treatment: Treatment = field(default_factory=Treatment)  # What training does otherwise than the script says, because it had gone wrong.
+    trial: Trial | None = None  # A remedy for that, which has not proved itself yet.
+    at_most: int = -1  # The newest step that the next gang may restore; -1: any.
+    deal: tuple[str, ...] = ()  # The nodes of the next gang in the order of their ranks, where that is to be another than before.
     distrusted: tuple[str, ...] = ()  # Checkpoints not to restore again.
     avoided: tuple[str, ...] = ()  # Nodes that are up and are taken only when there are no others.
     approved: int = 0  # The incident whose plan a person has let be carried out; 0: none.
     cordoned: dict[str, str] = field(default_factory=dict)  # Nodes that get no ranks of a new generation, and why. A person's word: nothing else lifts it.
     draining: tuple[str, ...] = ()  # Those of them that the running gang is to leave.
+    checks: dict[str, NodeCheck] = field(default_factory=dict)  # The newest of each node that was left for another, or that somebody asked for.
+    notices: dict[str, Notice] = field(default_factory=dict)  # Nodes that are to go. Kept when a person gives the node back: told again, it changes nothing.
     smaller: str = ""  # Why a gang of fewer nodes than asked for may be formed; empty: it may not.
     moving: str = ""  # Why a gang that runs is being stopped, with a save, for one on other nodes; empty: it is not.
     refused: dict[str, str] = field(default_factory=dict)  # Numbers of nodes on which the script does not run, and what it said.

@@ -86,6 +86,10 @@ class JobDirectory:
     def node_spec(self, node: str) -> Path:
         return self.node_state(node) / "node.json"
 
+    def node_notice(self, node: str) -> Path:
+        """Where it is said that the node will go, if nowhere else."""
+        return self.node_state(node) / "notice"
+
     def node_scratch(self, node: str) -> Path:
         return self.nodes / node / "scratch"
 

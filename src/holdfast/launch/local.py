@@ -110,6 +110,7 @@ class LocalCluster:
             domain=f"domain-{number % self._spec.domains}" if self._spec.domains else node,
             control=str(directory.control_socket), state=str(directory.node_state(node)),
             scratch=str(directory.node_scratch(node)), shared_memory=str(directory.node_shared_memory(node)), logs=str(directory.logs),
+            notice=self._spec.notice_file.replace("{node}", node) or str(directory.node_notice(node)),
             temporary=str(directory.node_temporary(node)) if self._spec.private else "", gpus=self._spec.gpus[number * each : (number + 1) * each],
             checkpoints=str(directory.checkpoints), profiles=str(directory.profiles), interpreter=self._interpreter, job=self._spec,
             hidden=tuple(str(path) for other in others for path in (directory.nodes / other, directory.node_shared_memory(other))),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from holdfast.domain.diagnosis import TRAINING
 from holdfast.domain.finding import Finding
 from holdfast.domain.incident import Incident, IncidentPhase
 from holdfast.domain.past import PastIncident, PastRemedy
@@ -34,8 +35,8 @@ def _outcome(incident: Incident) -> str:
 
 def _node(incident: Incident) -> str:
     """The node to blame: as diagnosed, else the one on which the culprit was found."""
-    if incident.diagnoses and incident.diagnoses[-1].node:
-        return incident.diagnoses[-1].node
+    if incident.diagnoses and (incident.diagnoses[-1].node or incident.diagnoses[-1].cause in TRAINING):
+        return incident.diagnoses[-1].node  # Whoever had a NaN first may have had it from the data: only a replay elsewhere accuses a node.
     blamed = set(incident.diagnoses[-1].ranks) if incident.diagnoses else set()
 
     def fits(finding: Finding) -> bool:

@@ -5,6 +5,7 @@
     nvml.fail(3, "power", Code.NOT_SUPPORTED)        this reading of this GPU
     nvml.drop(3)                                     it fell off the bus
     nvml.raise_xid(3, 79)
+    nvml.fail(3, "limit_power", Code.NO_PERMISSION)  its power limit cannot be changed
     nvml.unload(); nvml.load()                       the driver is restarted
     nvml.hang(); nvml.go_on()                        no call returns in between
 """
@@ -111,6 +112,15 @@ class FakeNvml:
         self._enter()
         heard, self._xids = self._xids, []
         return heard
+
+    def power_limits(self, gpu: Gpu) -> tuple[float, float]:
+        return self.read(gpu, "power_limit")["gpu_power_limit_watts"], 200.0
+
+    def limit_power(self, gpu: Gpu, watts: float) -> None:
+        self.read(gpu, "power_limit")
+        if (gpu.index, "limit_power") in self._failing:
+            raise NvmlError(self._failing[gpu.index, "limit_power"])
+        self.values[gpu.index]["gpu_power_limit_watts"] = watts
 
     def _enter(self) -> None:
         self._may_go_on.wait()

@@ -1,8 +1,9 @@
-"""NVML, as much of it as is used: four calls behind a Protocol, the library itself, and the numbers of its errors.
+"""NVML, as much of it as is used: a few calls behind a Protocol, the library itself, and the numbers of its errors.
 
     nvml.start()                 begin, or begin anew after a loss: the GPUs that can be used, and those that cannot
     nvml.read(gpu, "power")      one group of metrics that stand or fall together
     nvml.xids()                  the errors reported since the last call, without waiting
+    nvml.limit_power(gpu, 500)   only root may; and nvml.power_limits(gpu): what it is, and the least that it can be
     nvml.stop()
 
 Every call may raise `NvmlError`, and may never come back. `FakeNvml` in `fake_nvml.py` does both on request. Names of functions differ between generations
@@ -82,6 +83,10 @@ class Nvml(Protocol):
     def read(self, gpu: Gpu, group: str) -> dict[str, float]: ...
 
     def xids(self) -> list[Xid]: ...
+
+    def power_limits(self, gpu: Gpu) -> tuple[float, float]: ...
+
+    def limit_power(self, gpu: Gpu, watts: float) -> None: ...
 
 
 # What is read together, and how often in seconds: what changes by itself at every look, what only errors change now and then.
@@ -172,6 +177,14 @@ class Library:
             if event.eventType == self._module.nvmlEventTypeXidCriticalError:
                 found.append(Xid(self._pci_of(event.device), int(event.eventData)))
         return found
+
+    def power_limits(self, gpu: Gpu) -> tuple[float, float]:
+        now_mw = self._call("nvmlDeviceGetPowerManagementLimit", gpu.handle)
+        least_mw, _ = self._call("nvmlDeviceGetPowerManagementLimitConstraints", gpu.handle)
+        return now_mw / 1000, least_mw / 1000
+
+    def limit_power(self, gpu: Gpu, watts: float) -> None:
+        self._call("nvmlDeviceSetPowerManagementLimit", gpu.handle, round(watts * 1000))
 
     # ---------------------------------------------------------------------------------------------------------- details
 

@@ -22,6 +22,7 @@ from dataclasses import asdict, dataclass
 from holdfast.preflight.check import Check, Place, bad, ok, warn
 
 WITHIN_S = 8.0
+_PROGRAM = (sys.executable, "-m", "holdfast.preflight.links")
 _SIOCGIFFLAGS, _SIOCGIFMTU = 0x8913, 0x8921
 _ROUNDS, _BLOCK, _SEND_S = 200, bytes(1 << 20), 0.4
 _MTU_MIN = 1280  # IPv6 needs that much, and so does every tunnel that works.
@@ -70,22 +71,35 @@ def _asked(request: int, interface: str, kind: str) -> int:
 
 def measure(host: str, *, serve: Sequence[str] = (), call: Sequence[str] = ()) -> Measured:
     """Between a process started behind `serve`, which listens at `host`, and one behind `call`. OSError when they do not reach each other in time."""
-    program = [sys.executable, "-m", "holdfast.preflight.links"]
-    server = subprocess.Popen([*serve, *program, "serve", host], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    server, port = listen(host, prefix=serve)
     try:
-        assert server.stdout is not None
-        port = server.stdout.readline().decode().strip()
-        if not port:
-            raise OSError(f"nobody can listen at {host}")
-        caller = subprocess.run([*call, *program, "call", host, port], stdin=subprocess.DEVNULL, capture_output=True, timeout=WITHIN_S, check=False)
-        if caller.returncode:
-            raise OSError(caller.stderr.decode(errors="replace").strip().splitlines()[-1])
-        return Measured(**json.loads(caller.stdout))
-    except subprocess.TimeoutExpired as error:
-        raise OSError(f"no answer within {WITHIN_S:.0f} s") from error
+        return reach(host, port, prefix=call)
     finally:
         server.kill()
         server.communicate()
+
+
+def listen(host: str, *, prefix: Sequence[str] = ()) -> tuple[subprocess.Popen[bytes], int]:
+    """A process that answers one caller and leaves, or leaves when none came in time; and its port. OSError when it cannot listen."""
+    server = subprocess.Popen([*prefix, *_PROGRAM, "serve", host], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert server.stdout is not None
+    port = server.stdout.readline().decode().strip()
+    if not port:
+        server.communicate()
+        raise OSError(f"nobody can listen at {host}")
+    return server, int(port)
+
+
+def reach(host: str, port: int, *, prefix: Sequence[str] = ()) -> Measured:
+    """Call who listens there. OSError when that does not answer in time."""
+    command = [*prefix, *_PROGRAM, "call", host, str(port)]
+    try:
+        caller = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=WITHIN_S, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise OSError(f"no answer within {WITHIN_S:.0f} s") from error
+    if caller.returncode:
+        raise OSError(caller.stderr.decode(errors="replace").strip().splitlines()[-1])
+    return Measured(**json.loads(caller.stdout))
 
 
 def _serve(host: str) -> None:

@@ -37,6 +37,7 @@ class Fleet:
     spares: tuple[str, ...]
     lost: tuple[str, ...]  # Also those that a person has cordoned.
     checkpoint: str = ""  # The one the gang that failed was restored from.
+    checkpoint_step: int = -1
     blamed: str = ""  # The one node on which the culprits ran, where there is one.
     avoided: tuple[str, ...] = ()  # Taken only when there are no others.
     asked: int = 0  # Nodes of the whole gang; 0: as many as it has.
@@ -66,10 +67,16 @@ class Fleet:
         return (self.refused or {}).get(len(self.gang), "") if len(self.gang) < self.whole else ""
 
     @property
+    def rejoin_s(self) -> float:
+        """It is a restart of fewer, without work done again."""
+        return min(BELIEVED["rejoin"][1], self.costs.restart_s)
+
+    @property
     def smaller(self) -> Smaller:
-        """As much is kept as there are nodes; to grow back nothing is done again, since the gang saves before it stops."""
-        costs = self.costs
-        return Smaller(kept=max(self.usable, 1) / self.whole, shrink_s=costs.all_s, grow_s=costs.restart_s, restart_s=costs.all_s)
+        """As much is kept as there are nodes; to grow back nothing is done again, since the gang saves before it stops, or its ranks keep what they have."""
+        costs, rejoins = self.costs, not self.can_rejoin
+        shrink_s, grow_s = (self.rejoin_s, self.rejoin_s) if rejoins else (costs.all_s, costs.restart_s)
+        return Smaller(kept=max(self.usable, 1) / self.whole, shrink_s=shrink_s, grow_s=grow_s, restart_s=costs.all_s)
 
 
 def weigh(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, policy: Policy, learned: Learned | None, *, wait_s: float, at: float,
@@ -80,9 +87,9 @@ def weigh(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, policy
         """With the chance that it helps, and what the policy says to it."""
         # Going on without a node helps as much as having another: between the two only what they cost decides.
         known = chance(Rung.REPLACE if candidate.rung is Rung.SHRINK else candidate.rung, diagnosis, history, learned, again=again)
-        forbidden = _forbidden(candidate.rung, diagnosis, history, policy, at) if candidate.possible else ""
-        if forbidden:
-            return replace(candidate, possible=False, because=forbidden)
+        forbids = forbidden(candidate.rung, diagnosis, history, policy, at) if candidate.possible else ""
+        if forbids:
+            return replace(candidate, possible=False, because=forbids)
         if not candidate.possible:
             return candidate
         # What this job has measured counts first, then what earlier ones have.
@@ -121,8 +128,8 @@ def elsewhere(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, le
 def _rejoin(fleet: Fleet) -> Candidate:
     why_not = _where_it_was(fleet) or fleet.can_rejoin
     said = why_not or "survivors keep their state and take the lost ranks in again"
-    costs = fleet.costs  # It is a restart of fewer, without work done again; and one that fails is followed by a restart of all.
-    return Candidate(rung=Rung.REJOIN, possible=not why_not, cost_s=min(BELIEVED["rejoin"][1], costs.restart_s), failed_s=costs.all_s, because=said)
+    # One that fails is followed by a restart of all.
+    return Candidate(rung=Rung.REJOIN, possible=not why_not, cost_s=fleet.rejoin_s, failed_s=fleet.costs.all_s, because=said)
 
 
 def _respawn(fleet: Fleet, cost_s: float) -> Candidate:
@@ -155,7 +162,8 @@ def _shrink(fleet: Fleet, wait_s: float) -> Candidate:
     why_not = _cannot_shrink(fleet)
     if why_not:
         return Candidate(rung=Rung.SHRINK, possible=False, because=why_not)
-    said = f"{fleet.usable} of {fleet.whole} nodes go on: {in_words(fleet.node_wait.seconds, fleet.smaller)}; a node: {fleet.node_wait.rests_on}"
+    how = f"all ranks start again from a checkpoint, since {fleet.can_rejoin}" if fleet.can_rejoin else "survivors keep their processes and their state"
+    said = f"{fleet.usable} of {fleet.whole} nodes go on, {how}: {in_words(fleet.node_wait.seconds, fleet.smaller)}; a node: {fleet.node_wait.rests_on}"
     return Candidate(rung=Rung.SHRINK, cost_s=shrinking_costs_s(fleet.node_wait.seconds, fleet.smaller) + wait_s, because=said)
 
 
@@ -172,7 +180,8 @@ def _cannot_shrink(fleet: Fleet) -> str:
     return ""
 
 
-def _forbidden(rung: Rung, diagnosis: Diagnosis, history: Sequence[Attempt], policy: Policy, at: float) -> str:
+def forbidden(rung: Rung, diagnosis: Diagnosis, history: Sequence[Attempt], policy: Policy, at: float) -> str:
+    """What the policy has against a rung, or nothing."""
     name = rung.name.lower()
     if name in policy.never:
         return "the policy forbids it (--never)"

@@ -240,7 +240,7 @@ class VirtualControl:
             old.cut()
         self.links[node.name] = link
         self._left_at.pop(node.name, None)
-        self.accept(NodeHeard(at=self.now(), node=node.name, host="127.0.0.1", running=running))
+        self.accept(NodeHeard(at=self.now(), node=node.name, host="127.0.0.1", running=running, warm=node.warm))
         if self.links.get(node.name) is link:
             for effect in self.journal.effects(id for id, pending in self.core.state.pending.items() if pending.node == node.name):
                 link.to_agent(lambda message: node.hear(agent, message), effect)

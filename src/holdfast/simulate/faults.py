@@ -272,6 +272,26 @@ class Faults:
         elif not control.ended:
             control.accept(NodeUncordoned(at=control.now(), node=name))
 
+    def noticed(self, name: str, within_s: float, *, withdrawn: bool) -> None:
+        """Somebody says that a node will go; it does, or that is taken back. As its agent would, by itself when the time has long passed."""
+        control, clock = self.world.control, self.world.clock
+        if not control.is_up or control.ended:
+            return
+        self._did("node.notice_withdrawn" if withdrawn else "node.noticed", f"{name} is said to go in {within_s:.0f} s")
+        judged = self.world.judge.noticed(name)
+        control.accept(NodeCordoned(at=control.now(), node=name, because="it is to go", drain=True, goes_at=control.now() + within_s))
+        if not withdrawn:
+            clock.after(within_s, judged)
+            clock.after(within_s, lambda: self.node_lost(name, "node.lost"))
+        clock.after(within_s * 0.5 if withdrawn else within_s + 150.0, lambda: self._notice_over(name))
+
+    def _notice_over(self, name: str) -> None:
+        control = self.world.control
+        if not control.is_up:
+            self.world.clock.after(1.0, lambda: self._notice_over(name))
+        elif not control.ended:
+            control.accept(NodeUncordoned(at=control.now(), node=name, withdrawn=True))
+
     def profile_asked(self) -> None:
         control = self.world.control
         if control.is_up and not control.ended:

@@ -6,7 +6,9 @@ While it happens    processes are started once for an effect, on a node where no
                     reaches an agent, and what is acknowledged, is written down; an effect has an id of its own; a message counts once in a life of
                     control. An exit that is believed happened, to that rank of that generation. A restart is counted, and there are no more than the
                     budget allows; after a stop was asked for nothing is started. What is asked of a node that is there reaches it; the time that control
-                    was away counts against nobody. A gang that is examined for a hang has one. What is restored is the newest that was found.
+                    was away counts against nobody. A gang that is examined for a hang has one. What is restored is the newest that was found. A gang
+                    that ran in peace has left a node before it went, if that was told a minute before and there was another. Whoever waits for its place is
+                    given the one it had, or the one that is left of it in a gang of another size.
 At the end          the journal, read again, gives the state that was live; "finished" means that every rank of one generation ran to its end, and that the
                     model has learned from every batch once, in order. Nothing runs but what cannot be killed. No good checkpoint was called poisoned; no gang
                     whose first steps after a restore control saw to be NaN ran to its end; going back ended within its budget, or where nothing good was
@@ -19,17 +21,19 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from holdfast.core import leaving
+from holdfast.core.base import GOES_CODE
 from holdfast.domain.diagnosis import Cause
 from holdfast.domain.effect import Effect, StartGang, StartStore
 from holdfast.domain.event import Event, FindingMade, JobResumed, JobSubmitted, NodeCordoned, StopAsked, Ticked
 from holdfast.domain.finding import Finding
-from holdfast.domain.job import Outcome
+from holdfast.domain.job import JobPhase, Outcome
 from holdfast.domain.state import NodeState, State
 from holdfast.simulate.training import learned
 
@@ -135,6 +139,10 @@ class Judge:
             raise Broken(f"ranks {ranks} are started on {[effect.node for effect in starts]}; expected {len(nodes) * spec.ranks_per_node}, each once")
         if nodes & state.cordoned.keys() - self._cordoned_since_formed(state):
             raise Broken(f"a gang is started on {sorted(nodes & state.cordoned.keys())}, which a person has taken out of service")
+        for effect in starts:
+            waits = {worker.rank for worker in self.world.nodes[effect.node].workers.values() if worker.waits is not None}
+            if effect.rejoin and waits - {rank + effect.moved for rank in effect.kept}:
+                raise Broken(f"ranks {sorted(waits)} wait on {effect.node}, and {effect.kept}, {effect.moved} higher, are told to go on")
         if any(effect.restore != self._found for effect in starts if not effect.rejoin):
             raise Broken(f"{sorted({effect.restore for effect in starts})} is restored, and the newest that was found is {self._found!r}")
         distrusted = {effect.restore for effect in starts} & set(state.distrusted)
@@ -146,10 +154,10 @@ class Judge:
         return self._late_cordons if state.generation == self._late_generation else set()
 
     def _judge_thrash(self, state: State) -> None:
-        """By its own choice nobody stops a gang for more nodes so soon after the last change."""
+        """By its own choice nobody stops a gang for more nodes so soon after the last change; one that has to leave a node may take others in as well."""
         every_s = self.world.spec.policy.resize_every_s
         for before, after in itertools.pairwise(state.changes):
-            if after.by_choice and len(after.after) > len(after.before) and after.at - before.at < every_s:
+            if after.by_choice and set(after.before) < set(after.after) and after.at - before.at < every_s:
                 raise Broken(f"a gang was stopped for more nodes {after.at - before.at:.0f} s after the last change, and {every_s:.0f} s is the least")
 
     def _judge_grown(self, state: State) -> None:
@@ -165,6 +173,24 @@ class Judge:
         could = [name for name in could if state.nodes[name].state is NodeState.READY]
         if could and quiet and self.world.faults.until < since:
             raise Broken(f"the job finished on {len(gang.nodes)} of {spec.nodes} nodes, and {could} was there for long")
+
+    def _warned(self) -> bool:
+        return self.world.hits["node.noticed"] + self.world.hits["node.notice_withdrawn"] > 0
+
+    def noticed(self, node: str) -> Callable[[], None]:
+        """It is told that a node will go. To be asked when it does."""
+        control, state = self.world.control, self.world.control.core.state
+        told_at, life, generation, incidents = self.world.clock.now, control.life, state.generation, len(state.incidents)
+
+        def goes() -> None:
+            gang, since_s = state.gang, self.world.clock.now - told_at
+            peace = control.is_up and (control.life, state.generation, len(state.incidents)) == (life, generation, incidents)
+            if gang is None or not peace or state.phase is not JobPhase.RUNNING or not (gang.ready and gang.beats and gang.started_at < told_at):
+                return
+            if since_s > THERE_S and node in gang.nodes and node in state.cordoned and leaving.has_place(state):
+                raise Broken(f"{node} goes, which was told {since_s:.0f} s ago, and the gang is still there")
+
+        return goes
 
     def found(self, checkpoint: str) -> None:
         """The newest that is whole and trusted."""
@@ -189,7 +215,7 @@ class Judge:
         world.note("start", node.name, effect.generation, effect.ranks)
         if node.disk.starts[effect.id] > 1:
             raise Broken(f"{effect.id} started processes on {node.name} twice")
-        kept = [worker for worker in node.workers.values() if worker.rank in effect.kept]
+        kept = [worker for worker in node.workers.values() if worker.rank - effect.moved in effect.kept]
         if any(worker.waits is None for worker in kept):
             raise Broken(f"ranks {effect.kept} of {node.name} go over to generation {effect.generation}, and do not wait for it")
         others = [worker for worker in node.workers.values() if worker not in kept]
@@ -238,10 +264,11 @@ class Judge:
         state = control.core.state
         allowed = {
             Outcome.FINISHED: training.completed is not None,
-            Outcome.STOPPED: world.hits["job.stop_asked"] + world.hits["job.stop_asked_now"] > 0,
+            Outcome.STOPPED: world.hits["job.stop_asked"] + world.hits["job.stop_asked_now"] > 0 or (self._warned() and state.code == GOES_CODE),
             Outcome.PERMANENT: training.failing_step > 0 or self.nothing_good_left(),
             Outcome.FAILED: len(state.attempts) > (9 if world.spec.policy.max_restarts is None else world.spec.policy.max_restarts),
-            Outcome.BROKEN: self._nodes_there() < world.spec.least_nodes,
+            # A step that fails each time, met first by a gang of fewer nodes, looks as if the script did not run on so few.
+            Outcome.BROKEN: self._nodes_there() < world.spec.least_nodes or (training.failing_step > 0 and bool(state.refused)),
         }
         if state.outcome is None or not allowed[state.outcome]:
             raise Broken(f"the job is {state.outcome} ({state.because}), which its faults do not explain: {world.faults.done}")

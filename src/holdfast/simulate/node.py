@@ -7,14 +7,15 @@ A machine that is lost takes its disk along.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holdfast.domain.effect import CaptureProfile, CaptureStacks, Effect, PartGang, StartGang, StartStore, StopGang
-from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, WorkerExited
+from holdfast.domain.effect import CaptureProfile, CaptureStacks, CheckNode, Effect, PartGang, StartGang, StartStore, StopGang
+from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, NodeWarmed, WorkerExited
 from holdfast.domain.exit import Exit, ExitKind
 from holdfast.domain.finding import Finding
 from holdfast.simulate.link import Link
@@ -71,6 +72,7 @@ class VirtualNode:
     disk_slow_s: float = 0.0  # Added to whatever is written.
     network_slow_s: float = 0.0  # Added to whatever is said, at most.
     clock_ahead_s: float = 0.0
+    warm: bool = True  # Its ranks can be forked at once.
 
     # The machine.
 
@@ -88,8 +90,16 @@ class VirtualNode:
 
     def come_back(self) -> None:
         if not self.is_up:
-            self.is_up = True
+            self.is_up, self.warm = True, False
+            self.world.hit("node.cold")
             self.start_agent()
+            self.world.clock.after(random.Random(f"cold {self.name} {self.instances}").uniform(0.0, 20.0), self.get_warm)
+
+    def get_warm(self) -> None:
+        """Its warm parent has imported all. An agent that is dead just now says so when it comes back."""
+        self.warm = self.is_up
+        if self.agent is not None:
+            self._tell(self.agent, NodeWarmed(at=0.0, node=self.name))
 
     def leave(self, worker: Worker, exit: Exit) -> None:
         """A worker ended. Its parent writes that down; the agent, if there is one, tells."""
@@ -248,6 +258,11 @@ class VirtualNode:
                 self._stop_gang(effect, answer)
             case PartGang():
                 self._part_gang(effect, answer)
+            case CheckNode():
+                passed = not world.faults.strikes("check.fails", 0.3)
+                seen = {"passed": passed, "said": "as it should be" if passed else "not as it should be"}
+                port = world.port() if effect.part == "listen" else 0
+                world.clock.after(world.dice.choice((0.5, 3.0, 20.0)), lambda: answer({**seen, "port": port}))
             case _:
                 raise AssertionError(f"{effect} is not for an agent")
 
@@ -295,18 +310,22 @@ class VirtualNode:
             if effect.generation in disk.stopped:
                 answer({"because": "the generation was stopped before it started"})
                 return
-            if any(rank not in self.workers or self.workers[rank].generation != effect.kept_of for rank in effect.kept):
-                answer({"because": f"ranks {effect.kept} waited for their place, and not all of them are there"})
+            was = [rank + effect.moved for rank in effect.kept]
+            if any(rank not in self.workers or self.workers[rank].generation != effect.kept_of for rank in was):
+                answer({"because": f"ranks {was} waited for their place, and not all of them are there"})
                 return
             disk.starts[effect.id] = disk.starts.get(effect.id, 0) + 1
             disk.last_start = (effect.generation, effect.ranks)
             world.judge.started(self, effect)
+            for rank in was:  # One that is kept is the same process, and another part of the story.
+                del self.workers[rank]
             for rank in effect.ranks:
-                # One that is kept is the same process, and another part of the story.
                 self.workers[rank] = Worker(rank=rank, generation=effect.generation, effect=effect.id, node=self)
                 world.training.joined(self.workers[rank], effect.restore, effect.store_port, effect.world_size, effect.kept_of if effect.rejoin else 0)
             answer({})
 
+        if effect.rejoin and not effect.kept and world.faults.strikes("node.lost_joining", 0.05):
+            world.clock.after(world.dice.uniform(0.0, 2.0), lambda: world.faults.node_lost(self.name, "node.lost"))
         disk.under_way[effect.generation] = effect.ranks
         world.clock.after(world.dice.uniform(0.05, 1.0) + self.disk_slow_s, start)
 
@@ -342,6 +361,8 @@ class VirtualNode:
         """Who can leaves and waits; the others are killed. Done again by an agent that died in the middle, it comes to the same."""
         world, disk = self.world, self.disk
         disk.stopped.add(effect.generation)
+        if world.faults.strikes("node.lost_parting", 0.01):
+            world.clock.after(world.dice.uniform(0.0, 2 * effect.within_s), lambda: world.faults.node_lost(self.name, "node.lost"))
 
         def part() -> None:
             if not self.is_up or self.disk is not disk:

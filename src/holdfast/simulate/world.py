@@ -32,6 +32,7 @@ _POISONED = (0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 100)  # How many checkpoints, b
 _REJOINING = 0.4  # Of the scripts that have our lines.
 _ELASTIC = 0.4  # Of the jobs that have more than one node.
 _CORDONS = (0, 0, 0, 1, 3)  # By chance.
+_NOTICES = (0, 0, 0, 1, 4)
 PATIENCE_S = 3600.0  # Virtual seconds from the last fault to the end of the job, at most, beside the time that training takes.
 
 
@@ -160,12 +161,17 @@ def _elastic(spec: JobSpec, seed: int) -> JobSpec:
 
 
 def _operate(world: World, seed: int) -> None:
-    """In some worlds a person takes nodes out of service, and gives each back."""
+    """In some worlds a person takes nodes out of service, and gives each back; in some it is known of nodes that they will go."""
     dice, storm_s = random.Random(f"operate {seed}"), world.faults.until - _EPOCH
     for _ in range(dice.choice(_CORDONS)):
         name, at, drain = dice.choice(sorted(world.nodes)), dice.uniform(0.05, 0.8) * storm_s, dice.random() < 0.6
         world.clock.after(at, lambda name=name, drain=drain: world.faults.cordoned(name, drain=drain))  # type: ignore[misc]
         world.clock.after(at + dice.uniform(0.0, 0.2) * storm_s, lambda name=name: world.faults.uncordoned(name))  # type: ignore[misc]
+    dice = random.Random(f"notices {seed}")
+    for _ in range(dice.choice(_NOTICES)):
+        name, at, within_s = dice.choice(sorted(world.nodes)), dice.uniform(0.05, 0.8) * storm_s, dice.choice((5.0, 30.0, 120.0, 600.0))
+        withdrawn = dice.random() < 0.3
+        world.clock.after(at, lambda name=name, s=within_s, back=withdrawn: world.faults.noticed(name, s, withdrawn=back))  # type: ignore[misc]
 
 
 def _make_trouble(world: World, scale: float, failures: Sequence[Failure]) -> None:

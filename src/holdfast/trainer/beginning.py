@@ -23,19 +23,20 @@ from holdfast.domain.beat import FOLLOWS, GUARDED
 from holdfast.errors import UserError
 from holdfast.trainer.beats import Beats, open_beats
 from holdfast.trainer.buckets import settle
+from holdfast.trainer.curve import open_curve
 from holdfast.trainer.every import open_record
 from holdfast.trainer.flight import listen
 from holdfast.trainer.handing import take_over
 from holdfast.trainer.parting import Kept, Parting, why_not
 from holdfast.trainer.place import Place, place_here, process_group
 from holdfast.trainer.profiling import Profiling, open_request
+from holdfast.trainer.random_streams import Streams
 from holdfast.trainer.rejoining import Rejoining, current
 from holdfast.trainer.run import Run
 from holdfast.trainer.saves import SavePlan, Saves
 from holdfast.trainer.say import Say
 from holdfast.trainer.snapshots import Snapshots
 from holdfast.trainer.stop import Stop
-from holdfast.trainer.streams import Streams
 
 SAVE_EVERY = 100  # Steps, as long as nobody has said or measured anything.
 
@@ -79,6 +80,7 @@ def begin(*, save_every: int | None, checkpoints: str | PathLike[str] | None, ke
     run = Run(
         beats=beats, saves=saves, stop=stop, say=say, pieces=pieces, restored=restored, world_size=place.world_size, profiling=_profiling(place, say),
         micro_batch=place.micro_batch, loader_workers=place.loader_workers, parting=_parting(rejoining, place, pieces, beats, say),
+        left_out=place.left_out, tune=place.tune, curve=open_curve(place), until=place.until,
     )  # fmt: skip
     if rejoining is not None:
         rejoining.on_leaving(run.take_off)

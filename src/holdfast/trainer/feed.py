@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from holdfast.checkpoint.errors import CheckpointMismatch
 from holdfast.checkpoint.randomness import apply_randomness, capture_randomness
+from holdfast.domain.treatment import Window, next_draw
 from holdfast.errors import UserError
 from holdfast.trainer.read_again import ReadAgain
 from holdfast.trainer.sampler import Sampler
@@ -27,12 +28,14 @@ class Feed(Generic[Batch]):
 
     def __init__(
         self, loader: Iterable[Batch], *, first_epoch: int, last_epoch: int, accumulate: int, resumes_itself: bool, most: int | None = None,
-        read_again: ReadAgain | None = None,
+        read_again: ReadAgain | None = None, draw: int = 0, left_out: tuple[Window, ...] = (),
     ) -> None:  # fmt: skip
-        """`most`: samples of one rank that fit at once, where that was found out."""
+        """`most`: samples of one rank that fit at once, where that was found out. `draw`: the number of the first step's data, by which some are left out."""
         self._loader, self._last_epoch, self._accumulate = loader, last_epoch, accumulate
         self._sampler, self._stream = _sampler_of(loader), _stream_of(loader)
         self._exact = self._sampler or self._stream
+        if self._exact is not None:
+            self._exact.take_place()  # It may have been made when this process had another.
         if self._exact is not None and resumes_itself:
             raise UserError(
                 f"the loader was given to guard(), and its {type(self._exact).__name__} keeps the place in the data: two who do are one too many. "
@@ -41,6 +44,7 @@ class Feed(Generic[Batch]):
         self._resumes_itself, self._read_again, self._limit = resumes_itself, read_again, most
         self.epoch, self.batches, self._in_group = first_epoch, 0, 0
         self.samples = 0  # Used since the run began, where they are counted.
+        self.draw, self._left_out = draw, left_out
         self._epoch_randomness: dict[str, Any] = {}
         self._resume_randomness: dict[str, Any] | None = None
         self.boundary, self._given = False, 0
@@ -53,6 +57,7 @@ class Feed(Generic[Batch]):
     def _cut(self) -> None:
         if self._exact is not None:
             self._exact.accumulate, self._exact.most = self._accumulate, min(self._meant, self._limit or self._meant)
+            self._exact.draw, self._exact.left_out = self.draw, self._left_out
             self._exact.seek(self._exact.epoch, self._exact.position)
         self.length = _length_of(self._loader)
 
@@ -84,7 +89,7 @@ class Feed(Generic[Batch]):
 
     def progress(self) -> dict[str, Any]:
         """What `resume` needs."""
-        here: dict[str, Any] = {"epoch": self.epoch, "batches": self.batches, "epoch_randomness": self._epoch_randomness}
+        here: dict[str, Any] = {"epoch": self.epoch, "batches": self.batches, "epoch_randomness": self._epoch_randomness, "draw": self.draw}
         if self._exact is not None:
             here |= {"position": self._exact.position, "samples": self.samples, "meant": self._meant, "batch_size": self._exact.batch_size}
         if self._sampler is not None:
@@ -93,9 +98,9 @@ class Feed(Generic[Batch]):
             here["bad"] = dict(self._read_again.bad)
         return here
 
-    def resume(self, progress: dict[str, Any], randomness: dict[str, Any]) -> None:
-        """Go on from `progress`; a feed whose epochs are all behind that point is empty."""
-        self.epoch, self.batches = progress["epoch"], progress["batches"]
+    def resume(self, progress: dict[str, Any], randomness: dict[str, Any], *, step: int = 0) -> None:
+        """Go on from `progress`, at `step`; a feed whose epochs are all behind that point is empty."""
+        self.epoch, self.batches, self.draw = progress["epoch"], progress["batches"], progress.get("draw", step)
         self._epoch_randomness, self._resume_randomness = progress["epoch_randomness"], randomness
         if self._read_again is not None:
             self._read_again.bad |= progress.get("bad", {})
@@ -108,6 +113,14 @@ class Feed(Generic[Batch]):
         if progress.get("batch_size") == self._exact.batch_size:
             self._meant = progress["meant"]  # As it was when the run began: what a rank was given then fits into its memory.
         self._cut()
+
+    @property
+    def shares_among(self) -> int | None:
+        """How many ranks a sampler of torch's shares out among, which was told so when it was made; None where nobody says."""
+        loader: Any = self._loader
+        inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
+        told = (getattr(one, "num_replicas", None) for one in (getattr(loader, "sampler", None), inner))
+        return next((ranks for ranks in told if ranks is not None), None)
 
     def moved(self, ranks_before: int, ranks: int) -> str:
         """What to say when others saved than go on; nothing where the place in the data means the same to both. Raises CheckpointMismatch where it means
@@ -134,28 +147,45 @@ class Feed(Generic[Batch]):
             while True:
                 asked = perf_counter()
                 try:
+                    self._pass_over(iterator)
                     batch = self._weigh(self._fetch(iterator))
                 except StopIteration:
                     break
                 self.data_wait_s += perf_counter() - asked
                 yield batch
+            if self._sampler is not None:  # What was left out at the end of the epoch.
+                self.draw += -(-(self._sampler.used_per_epoch - self._sampler.position) // self._sampler.samples_per_step)
             self.epoch, self.batches = self.epoch + 1, 0
 
     def use(self) -> None:
         """The batch just given is used: it will not be given again after a save from now on."""
         self.batches += 1
         self._in_group = 0 if self.boundary else self._in_group + 1
+        self.draw += self.boundary
         if self._sampler is not None:
             self.samples += self._sampler.share.samples
             self._sampler.advance()
+            self.draw = self._sampler.draw
         elif self._stream is not None:
             self.samples += self._given
             self._stream.position += self._given
 
+    def _pass_over(self, iterator: Iterator[Any]) -> None:
+        """Fetch and drop what is left out, where the loader is not told of it."""
+        while self._exact is None and not self._in_group and next_draw(self._left_out, self.draw) != self.draw:
+            for _ in range(self._group()):
+                next(iterator)
+                self.batches += 1
+            self.draw += 1
+
     def _fetch(self, iterator: Iterator[Any]) -> tuple[Any, float]:
         """The next batch, and what of it could be read."""
         try:
-            return next(iterator), 1.0
+            fetched = next(iterator)
+            if self._stream is not None:
+                self._stream.position, self.draw = self._stream.position + fetched.passed.samples, self.draw + fetched.passed.draws
+                fetched = fetched if fetched.share is not None else next(iterator)
+            return fetched, 1.0
         except StopIteration:
             raise
         except Exception as error:
@@ -169,14 +199,18 @@ class Feed(Generic[Batch]):
         """The batch itself; what it is of its step is told by whoever cut the step, or else by counting."""
         batch, part = fetched
         if self._exact is None:
-            left = 0 if self.length is None else self.length - self.batches + self._in_group
-            group = min(self._accumulate, left) if left > 0 else self._accumulate
+            group = self._group()
             self.accumulate, self.weight = group, 1.0 / group
             self.boundary = self._in_group + 1 >= group
             return batch
         share = batch.share if self._stream is not None else self._sampler.share  # type: ignore[union-attr]
         self.accumulate, self.weight, self.boundary, self._given = share.batches, share.weight * part, share.ends_step, share.samples
         return batch.batch if self._stream is not None else batch
+
+    def _group(self) -> int:
+        """Batches of the step under way, by counting."""
+        left = 0 if self.length is None else self.length - self.batches + self._in_group
+        return min(self._accumulate, left) if left > 0 else self._accumulate
 
     def _open_epoch(self) -> Iterator[Batch]:
         if self._resume_randomness is not None:
@@ -205,6 +239,8 @@ class Feed(Generic[Batch]):
         told = next((one for one in candidates if hasattr(one, "set_epoch")), None)
         if told is not None:
             told.set_epoch(self.epoch)
+        if self._exact is not None:
+            self._exact.draw = self.draw
         if self._stream is not None:
             self._stream.tell()
 

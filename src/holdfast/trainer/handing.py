@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from holdfast.checkpoint.document import from_document, to_document
@@ -18,9 +19,9 @@ from holdfast.checkpoint.read import Restored
 from holdfast.checkpoint.state import as_bytes, empty, kind_of
 from holdfast.trainer.parting import Kept
 from holdfast.trainer.place import Place, process_group
-from holdfast.trainer.streams import found
+from holdfast.trainer.random_streams import found
 
-NOBODY_CODE: Final = 77  # No rank holds a step whole: control starts all of them again from a checkpoint.
+NOBODY_CODE: Final = 77  # No rank holds a step whole, or what it kept does not fit: control starts all of them again from a checkpoint.
 _PACK_BYTES: Final = 32 << 20  # Small tensors travel together.
 
 
@@ -35,19 +36,16 @@ def take_over(kept: Kept, pieces: Mapping[str, Any], place: Place) -> Restored:
     holders = [rank for rank, step in enumerate(steps) if step == newest]
     behind = [rank for rank, step in enumerate(steps) if step != newest]
     giver = {rank: holders[number % len(holders)] for number, rank in enumerate(behind)}
-    states: Mapping[str, Any]
-    progress: Mapping[str, Any]
     if place.rank in giver:
-        states, progress = _receive(group, giver[place.rank], gpu_of(pieces))
         # A rank that is a step behind had drawn all of that step's before the others could finish it; one that is new finds where the last one was.
         randomness = kept.drawn or (found(place.snapshots / f"randomness-{place.rank}", newest) if place.snapshots is not None else {})
+        kept = replace(_receive(group, giver[place.rank], gpu_of(pieces)), randomness=randomness)
     else:
         for rank in [rank for rank in behind if giver[rank] == place.rank]:
-            _send(group, rank, kept.states, kept.progress)
-        states, progress, randomness = kept.states, kept.progress, kept.randomness
-    apply(pieces, states, _nothing_to_fill)
+            _send(group, rank, kept)
+    apply(pieces, kept.states, _nothing_to_fill)
     return Restored(
-        name="", step=newest, generation=place.generation - 1, world_size=place.world_size, progress=dict(progress), randomness=dict(randomness)
+        name="", step=newest, generation=place.generation - 1, world_size=kept.world_size, progress=dict(kept.progress), randomness=dict(kept.randomness)
     )  # fmt: skip
 
 
@@ -57,11 +55,11 @@ def _vote(group: Any, step: int, place: Place) -> list[int]:
     return [int(store.get(f"step/{rank}")) for rank in range(place.world_size)]
 
 
-def _send(group: Any, to: int, states: Mapping[str, Any], progress: Mapping[str, Any]) -> None:
+def _send(group: Any, to: int, kept: Kept) -> None:
     import torch
 
     tensors: list[Any] = []
-    document = to_document({"pieces": dict(states), "progress": dict(progress)}, tensors)
+    document = to_document({"pieces": dict(kept.states), "progress": dict(kept.progress), "world_size": kept.world_size}, tensors)
     text = json.dumps({"document": document, "kinds": [kind_of(tensor) for tensor in tensors]}).encode()
     device = _travels_on(group)
     group.send(torch.tensor([len(text)], device=device), to)
@@ -71,7 +69,7 @@ def _send(group: Any, to: int, states: Mapping[str, Any], progress: Mapping[str,
         group.send(parts[0] if len(parts) == 1 else torch.cat(parts), to)
 
 
-def _receive(group: Any, giver: int, gpu: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+def _receive(group: Any, giver: int, gpu: Any) -> Kept:
     import torch
 
     device = _travels_on(group)
@@ -88,7 +86,7 @@ def _receive(group: Any, giver: int, gpu: Any) -> tuple[dict[str, Any], dict[str
         for target, part in zip(targets, landed.split([target.numel() for target in targets]), strict=True):
             target.copy_(part)
     value = from_document(note["document"], tensors)
-    return value["pieces"], value["progress"]
+    return Kept(states=value["pieces"], progress=value["progress"], world_size=value["world_size"])
 
 
 def _travels_on(group: Any) -> Any:

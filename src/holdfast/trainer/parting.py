@@ -28,7 +28,7 @@ from holdfast.checkpoint.plain import is_dtensor, to_plain
 from holdfast.domain.beat import WAITS
 from holdfast.trainer import sockets
 from holdfast.trainer.beats import Beats
-from holdfast.trainer.streams import Raw, Streams, as_captured, draw
+from holdfast.trainer.random_streams import Raw, Streams, as_captured, draw
 
 PART, REJOIN = "part", "rejoin"  # The agent's words.
 NOTHING_WHOLE: Final = -1
@@ -53,6 +53,7 @@ class Kept:
     progress: Mapping[str, Any] = field(default_factory=dict)
     randomness: Mapping[str, Any] = field(default_factory=dict)  # As they were after that step,
     drawn: Mapping[str, Any] = field(default_factory=dict)  # and where they were when the loop was left.
+    world_size: int = 0  # Of the gang that was left.
 
 
 class Parting:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.domain.treatment import Window, windows_of
 from holdfast.errors import UserError
 
 
@@ -33,6 +34,10 @@ class Place:
     save_asked: bool = False  # Whatever the script says.
     loader_workers: int | None = None  # The most that a data loader is to have, where more did not fit into the host's memory.
     micro_batch: int | None = None  # The most samples a rank is to be given at once, where more did not fit into memory.
+    left_out: tuple[Window, ...] = ()  # Data that is passed over, because training went wrong with it.
+    tune: str = ""  # What is to be otherwise than the script says: see `tuning.py`.
+    until: int | None = None  # The step after which the run is to end, for a bisection,
+    curve: Path | None = None  # and where rank 0 writes down its losses.
     restore: str | None = None  # Empty: start fresh. None: nobody chose, take the newest complete one.
     rejoin: bool = False  # The state comes from ranks that lived on.
 
@@ -75,9 +80,21 @@ def _from_environment(environment: Mapping[str, str]) -> Place:
         save_asked=environment.get("HOLDFAST_SAVE_ASKED") == "1",
         micro_batch=_whole(environment, "HOLDFAST_MICRO_BATCH", 0) if environment.get("HOLDFAST_MICRO_BATCH") else None,
         loader_workers=_whole(environment, "HOLDFAST_LOADER_WORKERS", 0) if environment.get("HOLDFAST_LOADER_WORKERS") else None,
+        left_out=_windows(environment),
+        tune=environment.get("HOLDFAST_TUNE", ""),
+        until=_whole(environment, "HOLDFAST_UNTIL", 0) if environment.get("HOLDFAST_UNTIL") else None,
+        curve=Path(environment["HOLDFAST_CURVE"]) if environment.get("HOLDFAST_CURVE") else None,
         restore=environment.get("HOLDFAST_RESTORE"),
         rejoin=environment.get("HOLDFAST_REJOIN") == "1",
     )
+
+
+def _windows(environment: Mapping[str, str]) -> tuple[Window, ...]:
+    text = environment.get("HOLDFAST_LEAVE_OUT", "")
+    try:
+        return windows_of(text)
+    except ValueError:
+        raise UserError(f"the environment variable HOLDFAST_LEAVE_OUT is {text!r}: expected numbers such as 12,40-43. Unset it.") from None
 
 
 def _whole(environment: Mapping[str, str], name: str, default: int) -> int:

@@ -27,6 +27,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -140,7 +141,7 @@ class Rejoining:
         wanted = self.parting.wanted
         told = isinstance(error, Parted) or (isinstance(error, Exception) and (wanted.is_set() or (_lost_a_peer(error) and wanted.wait(_HELD_S))))
         if told:
-            self.kept = self.parting.keep()
+            self.kept = replace(self.parting.keep(), world_size=place_here().world_size)
             self._left()
             self._left = lambda: None
         return told
@@ -150,8 +151,10 @@ class Rejoining:
         deadline for this process.
         """
         self.parting.shut()
+        last = _backends()
         _leave_group()
         gc.collect()  # A model in DistributedDataParallel is part of a cycle, and holds on to the group and its threads.
+        del last
         self.parting.say_that_it_waits(self.kept.step)
         if not self.parting.wait(_PLACE_S):
             sys.exit(LEFT_OVER_CODE)
@@ -167,6 +170,16 @@ def _lost_a_peer(error: Exception) -> bool:
     import torch.distributed as distributed
 
     return isinstance(error, distributed.DistError) or (isinstance(error, RuntimeError) and _LOST_PEER.search(str(error)) is not None)
+
+
+def _backends() -> list[object]:
+    """What runs the group's threads, to be let go of last, and by Python: then their end is waited for without the interpreter's lock. The reducer of a model
+    in DistributedDataParallel would hold it while it waits, and both the threads and the one that shuts the sockets may need it: all would stand still.
+    """
+    group = process_group()
+    if group is None:
+        return []
+    return [one._get_backend(device) for one in group.distributed_c10d._world.pg_map for device in one._device_types]
 
 
 def _leave_group() -> None:

@@ -16,11 +16,14 @@ from holdfast.checkpoint.randomness import apply_randomness
 from holdfast.checkpoint.read import Restored
 from holdfast.domain.beat import REJOINS, RESTORED, STOPPING
 from holdfast.domain.gauges import BAD_SAMPLES, EPOCH, LOADER_WORKERS, MICRO_BATCH, SKIPPED
+from holdfast.domain.treatment import Treatment, Window, next_draw
 from holdfast.errors import UserError
 from holdfast.trainer import own_numbers
 from holdfast.trainer.beats import Beats
+from holdfast.trainer.curve import Curve
 from holdfast.trainer.drift import Drift
 from holdfast.trainer.feed import Feed, spare_memory
+from holdfast.trainer.handing import NOBODY_CODE
 from holdfast.trainer.numbers import Numbers
 from holdfast.trainer.parting import Parting, release
 from holdfast.trainer.profiling import Profiling
@@ -30,6 +33,7 @@ from holdfast.trainer.say import Say
 from holdfast.trainer.split import Split
 from holdfast.trainer.stop import EXIT_STOPPED, Stop
 from holdfast.trainer.training import Training
+from holdfast.trainer.tuning import Tuning
 
 Batch = TypeVar("Batch")
 _ACCOUNT_EVERY_S: Final = 0.2  # Agents look once a second.
@@ -41,7 +45,8 @@ class Run:
     def __init__(
         self, *, beats: Beats, saves: Saves, stop: Stop | None, say: Say, pieces: Mapping[str, Any], restored: Restored | None, world_size: int,
         profiling: Profiling | None = None, micro_batch: int | None = None, loader_workers: int | None = None,
-        parting: Parting | None = None,
+        parting: Parting | None = None, left_out: tuple[Window, ...] = (), tune: str = "",
+        curve: Curve | None = None, until: int | None = None,
     ) -> None:  # fmt: skip
         self.step = restored.step if restored else 0
         self.boundary = False
@@ -53,13 +58,19 @@ class Run:
         self._prepared, self._parting = False, parting
         self._account_at = 0.0
         self._training = Training(beats.gauges, pieces)
-        self._numbers = Numbers(self._training.take)
+        self._until = until
+        self._numbers = Numbers(self._training.take if curve is None else curve.beside(self._training.take))
         self._split, self._drift = Split(beats.gauges), Drift(pieces, self._numbers, world_size)
         if stop is not None:  # An agent is there to read them.
             self._measure()
         self._feed: Feed[Any] | None = None
         self._progress: dict[str, Any] | None = restored.progress.get("feed") if restored else None
         self._epochs_begun = 0
+        self._left_out, self._tune, self._tuning = left_out, tune, Tuning(tune, pieces)
+        self._tuning.step = self.step
+        self._recorded = {"left_out": ",".join(map(str, left_out)), "tune": tune}  # In every checkpoint.
+        self._draw = restored.progress.get("draw", self.step) if restored else 0  # The number of the next step's data, those that are left out counted in.
+        self._say_treatment()
 
     @property
     def numbers(self) -> Mapping[str, float]:
@@ -71,7 +82,7 @@ class Run:
     @overload
     def steps(self, work: Iterable[Batch], *, epochs: int = 1, accumulate: int = 1, skip_bad: int = 0) -> Iterator[Batch]: ...
     def steps(self, work: Any, *, epochs: int = 1, accumulate: int = 1, skip_bad: int = 0) -> Iterator[Any]:
-        """Step numbers up to a total, or batches of a loader over its epochs; from where the run stopped.
+        """Step numbers up to a total, or batches of a loader over its epochs; from where the run stopped, without those that training went wrong with.
 
         With a loader, `accumulate` batches make a step and `boundary` is True on the one after which the optimizer steps. `weight` is what the mean loss of
         a batch counts for: multiplied with it, the gradients of a step are those of the mean over all its samples, however they were cut up and shared
@@ -117,9 +128,10 @@ class Run:
         if self._restored is not None:
             apply_randomness(self._restored.randomness)
             self._restored = None
-        while self.step < total:
+        while (draw := next_draw(self._left_out, self._draw)) < total:
             self.boundary = True
-            yield self.step
+            yield draw
+            self._draw = draw + 1
             self._finish_step()
         self._leave_loop()
 
@@ -147,26 +159,38 @@ class Run:
         itself = any(piece is loader for piece in self._pieces.values())
         again = ReadAgain(loader, skip_bad=skip_bad, say=self._say, pause=lambda: self.phase("read"))
         feed = Feed(
-            loader, first_epoch=first, last_epoch=self._epochs_begun, accumulate=accumulate, resumes_itself=itself, most=self._micro_batch, read_again=again
-        )
+            loader, first_epoch=first, last_epoch=self._epochs_begun, accumulate=accumulate, resumes_itself=itself, most=self._micro_batch, read_again=again,
+            draw=self._feed.draw if self._feed is not None else self._draw, left_out=self._left_out,
+        )  # fmt: skip
         if skip_bad and not feed.micro_batch:
             raise UserError(
                 f"steps(skip_bad={skip_bad}): a batch without its bad samples weighs less. Give the loader batch_sampler=holdfast.Sampler(..., resize=True), "
                 "and multiply the loss with run.weight."
             )
         if self._restored is not None and self._progress is not None:
-            feed.resume(self._progress, self._restored.randomness)
-            said = feed.moved(self._restored.world_size, self._world_size) if self._restored.world_size != self._world_size else ""
-            if said:
-                self._say.once("moved", said)
+            feed.resume(self._progress, self._restored.randomness, step=self._restored.step)
+            if self._restored.world_size != self._world_size:
+                self._take_share(feed, self._restored)
             if feed.epoch < self._epochs_begun:  # Otherwise a later call of steps() is the one that was stopped.
                 self._restored = None
         return feed
 
+    def _take_share(self, feed: Feed[Any], restored: Restored) -> None:
+        """Of the same data, in a gang of another size. A process that was kept may have a sampler that was made for the other."""
+        if restored.from_survivors and feed.shares_among not in (None, self._world_size):
+            self._say.line(
+                f"the loader's sampler was made for {feed.shares_among} ranks, and {self._world_size} go on: all start again. Make it within the function that "
+                "rejoins, or use holdfast.Sampler."
+            )
+            raise SystemExit(NOBODY_CODE)
+        said = feed.moved(restored.world_size, self._world_size)
+        if said:
+            self._say.once("moved", said)
+
     def _enter_loop(self, total: int) -> None:
         """The first step of a process may be long (compilation, first contact with the others): it still belongs to the start."""
         beats = self._beats
-        beats.steps_total, beats.step, beats.step_started = total, self.step, self.step
+        beats.steps_total, beats.step, beats.step_started = Treatment(left_out=self._left_out).step_of(total), self.step, self.step
         beats.flags |= RESTORED | (REJOINS if self._parting is not None else 0)
         beats.enter("start")
         self._split.restart(self.step)
@@ -175,7 +199,7 @@ class Run:
         """At every step a beat; all else only as often as somebody looks, since after a wait for a GPU nothing is in the processor's caches, and
         every line takes ten times as long.
         """
-        self.step = step = self.step + 1
+        self.step = self._tuning.step = step = self.step + 1
         beats, now = self._beats, perf_counter()
         try:
             if step == beats.step_started + 1:
@@ -194,6 +218,9 @@ class Run:
                 self._leave_early()
         except Exception as error:  # Our own mistake or a lost store: the loop goes on without the rest.
             self._say.once("step", f"beats or the graceful stop failed and are left out: {error!r}")
+        if self._until is not None and step >= self._until:
+            self._say.line(f"step {step} is done, and this run was to go no further.")
+            raise SystemExit(0)
         if self._profiling is not None and self._profiling.wanted():
             self._profile(self._profiling)
         if not self._prepared:
@@ -236,7 +263,7 @@ class Run:
             beats.flags |= STOPPING
         self._split.waited_besides(self._stop.waited_s)
         self._split.write(self.step, data_s=beats.data_wait_s if self._feed is not None else 0.0, save_s=beats.save_s)
-        self._training.write()
+        self._training.write(self._tuning.rate_times)
         gauges.set(SKIPPED, self._saves.skipped)
         if self._feed is not None:
             gauges.set(EPOCH, self._feed.epochs_done)
@@ -267,11 +294,23 @@ class Run:
         self._beats.enter("finish")
 
     def _where(self) -> dict[str, Any]:
-        return {"feed": self._feed.progress() if self._feed else None}
+        draw = self._feed.draw if self._feed is not None else self._draw
+        return {"feed": self._feed.progress() if self._feed else None, "draw": draw, **self._recorded}
+
+    def _say_treatment(self) -> None:
+        """What is otherwise than the script says, in its log."""
+        if self._left_out:
+            self._say.once("left out", f"training went wrong with the data of steps {', '.join(map(str, self._left_out))}, the first being 0: it is left out.")
+        if self._tune:
+            self._say.once("tuned", f"otherwise than the script says: {self._tune}.")
+        if self._tuning.unread:
+            names = ", ".join(self._tuning.unread)
+            self._say.once("unread", f"{names} cannot be changed: the script does not ask for it. holdfast.tune({self._tuning.unread[0]!r}, …) does.")
 
     def take_off(self) -> None:
         """This run is over and its pieces live on: nothing of it stays on them."""
         self._split.uninstall()
+        self._tuning.uninstall()
         self._saves.take_off()
         if self._stop is not None:
             self._stop.uninstall()

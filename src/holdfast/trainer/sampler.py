@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence, Sized
 from typing import Any
 
 from holdfast.checkpoint.errors import CheckpointMismatch
+from holdfast.domain.treatment import Window, next_draw
 from holdfast.errors import UserError
 from holdfast.trainer.order import Mixed, Plain, Weighted
-from holdfast.trainer.place import place_here
 from holdfast.trainer.shares import Cutter, Share
 
 
@@ -47,22 +47,26 @@ class Sampler(Cutter):
         rank: int | None = None,
         world_size: int | None = None,
     ) -> None:
-        place = place_here()
         self.length = dataset if isinstance(dataset, int) else len(dataset)
         self.seed, self.shuffle, self.drop_last = seed, shuffle, drop_last
-        ranks = place.world_size if world_size is None else world_size
-        super().__init__(batch_size=batch_size, resize=resize, rank=place.rank if rank is None else rank, world_size=ranks)
-        self.epoch = self.position = 0
         self._orders = _orders(dataset, self.length, seed, shuffle, weights, replacement, mix, samples)
+        super().__init__(batch_size=batch_size, resize=resize, rank=rank, world_size=world_size)
+        self.epoch = self.position = 0
         self._order: tuple[int, Any] | None = None
         self._left: list[Share] = []  # Of the step under way.
+        self.draw = 0  # The number of the step's data at `position`,
+        self.left_out: tuple[Window, ...] = ()  # and those that are passed over; `Feed` says both.
         self._last_cut: tuple[int, list[Share]] | None = None
-        self._check()
+
+    def take_place(self) -> None:
+        super().take_place()
+        self._check_last_batch()
 
     def __iter__(self) -> Iterator[list[int]]:
         """This rank's share of every batch from `position`, where a step begins, to the end of the epoch."""
-        order, first = self._order_of_epoch(), self.position
-        while first < self.used_per_epoch:
+        order, first, draw = self._order_of_epoch(), self.position, self.draw
+        while (first := self._beyond(first, draw)) < self.used_per_epoch:
+            draw = next_draw(self.left_out, draw) + 1
             for share in self._step_at(first):
                 own = order[first + share.begin : first + share.end].tolist()
                 yield own or order[first : first + 1].tolist()
@@ -81,13 +85,16 @@ class Sampler(Cutter):
     @property
     def share(self) -> Share:
         """What this rank has of the batch that is used next. Not to be asked at the end of an epoch, where there is none."""
-        self._left = self._left or self._step_at(self.position)
+        if not self._left:
+            self.position, self.draw = self._beyond(self.position, self.draw), next_draw(self.left_out, self.draw)
+            self._left = self._step_at(self.position)
         return self._left[0]
 
     def advance(self) -> None:
         """Say that the loop has used one more batch. `run.steps(loader)` does this; a loop of your own calls it after every batch."""
         if self.position < self.used_per_epoch:
             self.position += self.share.samples
+            self.draw += self.share.ends_step
             del self._left[0]
 
     def set_epoch(self, epoch: int) -> None:
@@ -101,7 +108,7 @@ class Sampler(Cutter):
 
     def indices(self) -> list[int]:
         """The samples of the share that is used next."""
-        first, share = self.position, self.share
+        share, first = self.share, self.position
         indices: list[int] = self._order_of_epoch()[first + share.begin : first + share.end].tolist()
         return indices
 
@@ -139,18 +146,17 @@ class Sampler(Cutter):
             self._order = (self.epoch, self._orders.of(self.epoch))
         return self._order[1]
 
+    def _beyond(self, first: int, draw: int) -> int:
+        """The position of the next step that is not left out, or the end of the epoch; `draw` is the number of the one at `first`."""
+        return min(first + (next_draw(self.left_out, draw) - draw) * self.samples_per_step, self.used_per_epoch)
+
     def _step_at(self, first: int) -> list[Share]:
         samples = min(self.samples_per_step, self.used_per_epoch - first)
         if self._last_cut is None or self._last_cut[0] != samples:  # Nearly all steps are alike.
             self._last_cut = (samples, self.cut(samples))
         return list(self._last_cut[1])
 
-    def _check(self) -> None:
-        if self.batch_size < 1 or (self.batch_size % self.world_size and not self.resize):
-            raise UserError(
-                f"batch_size is {self.batch_size} for {self.world_size} ranks: expected a multiple of {self.world_size}, since it counts the "
-                "samples of all ranks together. With resize=True, and the loss multiplied with run.weight, any world size will do."
-            )
+    def _check_last_batch(self) -> None:
         short = self.used_per_epoch % self.batch_size
         if self.used_per_epoch == 0 or (0 < short < self.world_size and not self.resize):
             raise UserError(

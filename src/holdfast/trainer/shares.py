@@ -10,6 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.errors import UserError
+from holdfast.trainer.place import place_here
+
 
 @dataclass(frozen=True, slots=True)
 class Share:
@@ -29,9 +32,22 @@ class Cutter:
     With `resize` a step is cut so that no rank has more than `most` samples at once; else as the script says.
     """
 
-    def __init__(self, *, batch_size: int, resize: bool, rank: int, world_size: int) -> None:
-        self.batch_size, self.resize, self.rank, self.world_size = batch_size, resize, rank, world_size
+    def __init__(self, *, batch_size: int, resize: bool, rank: int | None, world_size: int | None) -> None:
+        """Without `rank` and `world_size`: those of this process."""
+        self.batch_size, self.resize = batch_size, resize
+        self._asked = rank, world_size
+        self.take_place()
         self.accumulate, self.most = 1, self.meant
+
+    def take_place(self) -> None:
+        """Where this process stands now: in a gang of another size it has another share, also of what was made before."""
+        place, (rank, world_size) = place_here(), self._asked
+        self.rank, self.world_size = place.rank if rank is None else rank, place.world_size if world_size is None else world_size
+        if self.batch_size < 1 or (self.batch_size % self.world_size and not self.resize):
+            raise UserError(
+                f"batch_size is {self.batch_size} for {self.world_size} ranks: expected a multiple of {self.world_size}, since it counts the "
+                "samples of all ranks together. With resize=True, and the loss multiplied with run.weight, any world size will do."
+            )
 
     @property
     def meant(self) -> int:

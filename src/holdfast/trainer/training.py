@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from math import isfinite, nan
 from typing import Any
 
-from holdfast.domain.gauges import BAD_SINCE, LEARNING_RATE, LOSS, LOSSES, NORM, NORMS, GaugeTable
+from holdfast.domain.gauges import BAD_SINCE, GOOD_UNTIL, LEARNING_RATE, LOSS, LOSSES, NORM, NORMS, GaugeTable
 
 
 class Training:
@@ -21,7 +21,7 @@ class Training:
         optimizers = (piece for piece in pieces.values() if torch is not None and isinstance(piece, torch.optim.Optimizer))
         self._optimizer = next(optimizers, None)
         self._loss, self._losses, self._norm, self._norms = 0.0, 0, 0.0, 0
-        self._bad = False
+        self._bad, self._good = False, nan  # Whether the newest loss is not finite, and the step of the last that was.
 
     def take(self, name: str, value: float, step: int) -> None:
         """A number has arrived that was reported in this step."""
@@ -29,14 +29,16 @@ class Training:
         if name == "loss":
             if finite == self._bad:
                 self._bad = not finite
+                self._gauges.set(GOOD_UNTIL, nan if finite else self._good)
                 self._gauges.set(BAD_SINCE, nan if finite else step)
             if finite:
+                self._good = step
                 self._loss, self._losses = self._loss + value, self._losses + 1
         elif name == "grad_norm" and finite:
             self._norm, self._norms = self._norm + value, self._norms + 1
 
-    def write(self) -> None:
-        """Put it where others read it."""
+    def write(self, rate_times: float = 1.0) -> None:
+        """Put it where others read it. `rate_times`: the learning rate that is used is so many times the optimizer's own."""
         put = self._gauges.set
         if self._losses:
             put(LOSS, self._loss)
@@ -46,4 +48,4 @@ class Training:
             put(NORMS, self._norms)
         rate = self._optimizer.param_groups[0].get("lr") if self._optimizer is not None else None
         if isinstance(rate, (float, int)):  # One on a GPU would have to be waited for.
-            put(LEARNING_RATE, rate)
+            put(LEARNING_RATE, rate * rate_times)

@@ -27,6 +27,7 @@ class Hello(Message, frozen=True, kw_only=True):
     running: dict[str, tuple[int, ...]] = {}
     isolation: str = ""  # What holds its workers to their resources,
     unkept: str = ""  # and what of them it cannot keep, why, and what to do.
+    warm: bool = True  # Ranks can be forked there at once; else it tells when they can.
 
 
 class Told(Message, frozen=True, kw_only=True):
@@ -85,6 +86,14 @@ class Uploading(Message, frozen=True, kw_only=True):
     error: str = ""  # What is wrong, as long as it is.
 
 
+class Staged(Message, frozen=True, kw_only=True):
+    """How far a node is with what is to lie on its disk before its ranks start."""
+
+    done_bytes: int
+    total_bytes: int  # 0: nothing has to be copied, or it is not known yet.
+    error: str = ""  # What is wrong, as long as it is.
+
+
 class Readings(Message, frozen=True, kw_only=True):
     """The heartbeat of an agent. Latest wins; none is kept."""
 
@@ -93,6 +102,7 @@ class Readings(Message, frozen=True, kw_only=True):
     held: tuple[Held, ...] = ()  # What could be restored from its memory.
     durable_s: float = 0.0  # How long a snapshot takes to be durable, on its slowest rank.
     uploading: Uploading | None = None  # From the agent of rank 0, if there is a remote store.
+    staged: Staged | None = None  # If the job has something to stage.
     cpu_s: float = 0.0  # What the agent itself has used: watching must cost little.
 
 
@@ -211,9 +221,9 @@ class StopJob(Message, frozen=True, kw_only=True):
 
 
 class OperatorSays(Message, frozen=True, kw_only=True):
-    """A person approves or vetoes a plan, cordons, drains or uncordons a node. Answered with `Agreed`, or `Refused` with the reason."""
+    """A person approves or vetoes a plan, undoes a treatment, cordons, drains, uncordons or checks a node. Answered with `Agreed`, or `Refused` and why."""
 
-    what: str  # "approve", "veto", "cordon", "drain", "uncordon".
+    what: str  # "approve", "veto", "cordon", "drain", "uncordon", "check", "undo".
     node: str = ""
     instead: str = ""
     because: str = ""
@@ -256,7 +266,7 @@ class NodeView(Message, frozen=True, kw_only=True):
     state: str
     role: str  # "gang" or "spare".
     connected: bool
-    service: str = ""  # "cordoned" or "draining", where a person said so.
+    service: str = ""  # "cordoned" or "draining", where a person said so, "going", where a notice did; or how far its staging is.
 
 
 class IncidentView(Message, frozen=True, kw_only=True):

@@ -246,6 +246,27 @@ def test_torchrun_s_table_tells_all_exit_codes_and_who_was_first() -> None:
     assert set(found.exit_codes) == {(3, -15), (1, -9)}
 
 
+def test_a_table_ends_at_its_last_rule_and_the_next_one_is_another_launcher_s() -> None:
+    def table(rank: int, *traceback: str) -> str:
+        lines = ("Root Cause (first observed failure):", "[0]:", "  host      : n1", f"  rank      : {rank} (local_rank: {rank})", "  exitcode  : 1 (pid: 7)")
+        return "\n".join((f"train{rank}.py FAILED", "-" * 20, *lines, *traceback, "=" * 20, ""))
+
+    raised = ("  traceback : Traceback (most recent call last):", '      File "a.py", line 1, in f', "        g()", "    PermissionError: no")
+    found = digest(table(1, *raised) + "some other line\n" + table(2, "  traceback : Signal 6 (SIGABRT) received by PID 8"))
+    first, second = (event for event in found.events if event.form is LogForm.SCHEDULER)
+    assert (first.rank, second.rank) == (1, 2)
+    assert "PermissionError: no" in first.message
+    assert "SIGABRT" in second.message
+
+
+def test_a_traceback_that_a_logger_writes_as_a_warning_was_caught() -> None:
+    lines = ("Traceback (most recent call last):", '  File "a.py", line 1, in f', "    g()", "FileNotFoundError: [Errno 2] No such file: 'x'")
+    logged = digest("".join(f"2026-03-04 05:06:07,123 some.logger: [WARNING] {line}\n" for line in lines))
+    assert [event.warning for event in logged.events if event.form is LogForm.PYTHON] == [True]
+    stderr = digest("".join(f"(WARNING){line}\n" for line in lines))
+    assert all(not event.warning for event in stderr.events), "without a time it is how somebody marks all of stderr"
+
+
 @pytest.mark.parametrize(
     ("line", "error"),
     [

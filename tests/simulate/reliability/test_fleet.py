@@ -31,6 +31,12 @@ SETTINGS = [
     Running(per_s=1 / 2000.0, interval_s=600.0, stall_s=60.0, faults=FAULTS),  # So often that recoveries are struck too.
     Running(per_s=1 / 500.0, interval_s=100.0, stall_s=10.0, faults=(replace(FAULTS[0], share=0.5, behind_s=110.0), replace(FAULTS[1], share=0.5))),
 ]
+REJOINING = replace(
+    LLAMA3, interval_s=300.0,
+    faults=(
+        replace(FAULTS[0], live_s=6.0), replace(FAULTS[1], replace_s=0.0, behind_s=0.0, live_s=6.0, smaller_s=300.0, kept=127 / 128, grow_s=60.0), *FAULTS[2:],
+    ),
+)  # fmt: skip
 
 
 def errors(lives: Lives) -> dict[Bucket, float]:
@@ -45,6 +51,24 @@ def test_goodput_and_every_part_of_it_are_as_played(running: Running) -> None:
     said, seen, error = goodput.parts(running), lives.parts(), errors(lives)
     for bucket in BUCKETS:
         assert abs(seen[bucket] - said[bucket]) <= 4 * error[bucket] + 1e-4 * said[bucket], bucket
+
+
+@pytest.mark.parametrize("kept", [127 / 128, 0.5])
+def test_where_survivors_go_on_goodput_is_as_played(kept: float) -> None:
+    """Right to the first order in the rate: a failure that strikes while the gang is smaller, or grows, is counted as others are."""
+    running = replace(REJOINING, faults=tuple(replace(one, kept=kept) if one.kept < 1.0 else one for one in REJOINING.faults))
+    lives = play(running, 4000 / running.per_s, 100, seed=1)
+    said, seen = goodput.parts(running), lives.parts()
+    assert sum(said.values()) == pytest.approx(1.0)
+    assert seen[Bucket.PRODUCTIVE] == pytest.approx(said[Bucket.PRODUCTIVE], abs=2e-4)
+    assert seen[Bucket.SMALLER] == pytest.approx(said[Bucket.SMALLER], rel=0.03)
+    assert seen[Bucket.RENDEZVOUS] == pytest.approx(said[Bucket.RENDEZVOUS], rel=0.03)
+
+
+def test_a_node_that_comes_late_makes_the_gang_smaller_for_longer_and_nobody_waits() -> None:
+    plenty, few = (play(REJOINING, 54 * DAY_S, 50, seed=1, chances=Chances(spares=count, repair_s=7 * DAY_S)).parts() for count in (200, 2))
+    assert few[Bucket.WAIT] == 0.0
+    assert few[Bucket.SMALLER] > 2 * plenty[Bucket.SMALLER]
 
 
 @pytest.mark.slow

@@ -87,7 +87,7 @@ def _evidence(incident: Incident) -> tuple[str, ...]:
     """What was found, what speaks for it, and what is done about it."""
     said = [finding.because for finding in incident.findings]
     said += [line for finding in incident.findings for line in finding.evidence]
-    said += [f"{plan.rung.name.lower().replace('_', ' ')}: {plan.because}" for plan in incident.plans[-1:]]
+    said += [f"{plan.name.replace('_', ' ')}: {plan.because}" for plan in incident.plans[-1:]]
     return tuple(dict.fromkeys(_line(line) for line in said))[:_EVIDENCE_LINES]
 
 

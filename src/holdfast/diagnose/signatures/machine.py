@@ -26,7 +26,7 @@ SIGNATURES = (
         says=(
             "Segmentation fault", "SIGSEGV", "segfault at", "exitcode  : -11", "exitcode: -11", "exit code 139", "exit code -11", "exit code: 139",
             "return code = -11", "signal 11", "Signal 11", "general protection fault", "EXC_BAD_ACCESS", "SIGBUS", "Bus error", "exitcode  : -7", "signal 7",
-            "code = -11",
+            "code = -11", "`Segmentation fault` is detected", "`Access to an undefined portion",
         ),
         unless=("DataLoader worker", "shared memory"),
         source="signal(7): SIGSEGV 11, SIGBUS 7; Python faulthandler 'Fatal Python error: Segmentation fault'; Linux arch/x86/mm/fault.c 'segfault at'",
@@ -37,7 +37,7 @@ SIGNATURES = (
         says=(
             "terminate called", "Aborted (core dumped)", "Fatal Python error: Aborted", "SIGABRT", "exitcode  : -6", "exitcode: -6", "exit code 134",
             "exit code -6", "exit code: 134", "signal 6", "Signal 6", "pure virtual method called", "return code = -6", "Aborted", "code = -6",
-            "libc++abi: terminating", "Fatal Python error:",
+            "libc++abi: terminating", "Fatal Python error:", "`Process abort signal` is detected",
         ),
         unless=("Segmentation fault", "Job step aborted", "*** STEP"),
         source="signal(7): SIGABRT 6; C++ std::terminate; Python faulthandler",

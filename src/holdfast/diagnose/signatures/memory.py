@@ -20,7 +20,8 @@ SIGNATURES = (
         says=(
             "CUDA error: out of memory", "cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "CUDA driver error: out of memory",
             "Cuda failure 'out of memory'", "Cuda failure 2 'out of memory'", "cudaMalloc failed: out of memory", "CUDA failure 2: out of memory",
-            "hipErrorOutOfMemory", "[CUDA]: out of memory",
+            "hipErrorOutOfMemory", "[CUDA]: out of memory", "cuda runtime error (2) : out of memory", "Out of memory error on GPU",
+            "error == cudaSuccess (2 vs. 0)",
         ),
         source="CUDA Runtime API, cudaError_t: cudaErrorMemoryAllocation (2) 'out of memory'",
         example="RuntimeError: CUDA error: out of memory",
@@ -99,7 +100,10 @@ SIGNATURES = (
     ),
     Signature(
         name="cpu_allocator", cause="host_oom", strength=SURE,
-        says=("DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory", "posix_memalign. DefaultCPUAllocator"),
+        says=(
+            "DefaultCPUAllocator: can't allocate memory", "DefaultCPUAllocator: not enough memory", "posix_memalign. DefaultCPUAllocator",
+            "Torch: not enough memory: you tried to allocate",
+        ),
         source="torch c10/core/impl/alloc_cpu.cpp: 'DefaultCPUAllocator: can't allocate memory: you tried to allocate %d bytes'",
         example="RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you tried to allocate 800000000000 "
         "bytes. Error code 12 (Cannot allocate memory)",
@@ -140,7 +144,8 @@ SIGNATURES = (
         name="shm_advice", cause="shm_exhausted", strength=SURE,
         says=(
             "ObjectStoreFullError", "shared-memory backing file", "not enough space for … shared-memory", "insufficient shared memory (shm)",
-            "out of shared memory", "increasing the shared memory", "increase … shared memory … docker", "unable to allocate shared memory(shm) for file",
+            "out of shared memory", "increasing the shared memory", "/dev/shm is full", "/dev/shm full", "/dev/shm is not large enough",
+            "increase … shared memory … docker", "unable to allocate shared memory(shm) for file",
         ),
         source="torch/utils/data/_utils/signal_handling.py: 'This might be caused by insufficient shared memory (shm).'",
         example="ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",
@@ -204,7 +209,7 @@ SIGNATURES = (
     ),
     Signature(
         name="too_many_open_files", cause="too_many_open_files", strength=SURE,
-        says=("Too many open files", "[Errno 24]", "received 0 items of ancdata", "(os error 24)", "EMFILE", "ENFILE"),
+        says=("Too many open files", "[Errno 24]", "items of ancdata", "(os error 24)", "EMFILE", "ENFILE"),
         source="errno(3): EMFILE 24; torch multiprocessing notes on sharing strategies: 'received 0 items of ancdata'",
         example="OSError: [Errno 24] Too many open files: '/data/shard-0001.bin'",
     ),

@@ -14,9 +14,10 @@ SIGNATURES = (
             "Heartbeat monitor timed out", "collective … did not complete within", "HCCL … timeout", "stall_check", "participants waiting on all-reduce",
             "NCCL … timed out", "allreduce … timed out", "all_reduce … timed out", "Watchdog caught collective operation timeout", "before timing out",
             "Timeout at NCCL work", "due to a collective timeout", "operations have failed or timed out", "failed to pass monitoredBarrier",
-            "watchdog got stuck for", "Watchdog timeout", "last enqueued NCCL work", "Timeout(ms)=",
+            "watchdog got stuck for", "Watchdog timeout", "last enqueued NCCL work", "Timeout(ms)=", "Notify wait execute timeout",
+            "submitted to be reduced, gathered or broadcasted by subset of ranks",
         ),
-        also=("NCCL", "WorkNCCL", "collective", "monitoredBarrier", "HCCL", "XCCL", "watchdog"),
+        also=("NCCL", "WorkNCCL", "collective", "monitoredBarrier", "HCCL", "XCCL", "watchdog", "subset of ranks"),
         unless=("clients joined",),
         source="torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp: 'Watchdog caught collective operation timeout: WorkNCCL(SeqNum=…, OpType=…, "
         "Timeout(ms)=…) ran for … milliseconds before timing out.'",
@@ -98,7 +99,9 @@ SIGNATURES = (
             "Tensors must be CUDA and dense", "Detected mismatch between collectives on ranks", "must match number of collective participants",
             "invalid root", "must be the same size as input tensor times world size", "used by two ranks", "ncclInvalidUsage", "invalid usage, NCCL version",
             "invalid usage (run with NCCL_DEBUG", "Duplicate GPU detected", "invalid usage of NCCL", "ncclInvalidArgument", "invalid argument, NCCL version",
-            "invalid argument (run with NCCL_DEBUG",
+            "invalid argument (run with NCCL_DEBUG", "NCCL Error 5", "NCCL Error 4", "Tensors must be on distinct GPU devices",
+            "No backend type associated with device type", "NCCL backend only supports", "ProcessGroupNCCL does not support",
+            "NCCL WARN Mismatched collectives",
         ),
         source=f"{_NCCL}: ncclInvalidUsage (5) 'This usually reflects invalid usage of NCCL library', ncclInvalidArgument (4)",
         example="ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\nDuplicate GPU detected : rank 1 and rank 0 both on "
@@ -131,7 +134,7 @@ SIGNATURES = (
             "connect() timed out. Original timeout was", "has timed out after … while trying to connect", "RendezvousTimeoutError",
             "RendezvousConnectionError", "The connection to the C10d store has failed", "clients joined", "waiting for clients", "store based barrier",
             "The client socket has timed out", "client socket has failed to connect to any network address", "RendezvousError", "Rendezvous timed out",
-            "waiting for rendezvous", "workers have not joined",
+            "waiting for rendezvous", "workers have not joined", "has timed out, will not wait", "via c10d key-value store by key",
         ),
         unless=("RendezvousClosedError", "RendezvousGracefulExitError"),
         source="torch/distributed/elastic/rendezvous/api.py; torch/csrc/distributed/c10d/TCPStore.cpp: 'Timed out after … seconds waiting for clients. k/n "

@@ -1,4 +1,4 @@
-"""Signatures of the program: its code, its libraries, its settings, its numbers."""
+"""Signatures of the program: its code, its libraries, its numbers."""
 
 from __future__ import annotations
 
@@ -6,23 +6,65 @@ from holdfast.diagnose.signatures.signature import FAIR, STRONG, SURE, WEAK, Sig
 from holdfast.domain.log_event import LogForm
 
 _LIBRARY = ("site-packages/", "dist-packages/")
-_SETTINGS = (
-    "argparse.py", "omegaconf", "hydra/", "pydantic", "hf_argparser", "training_args.py", "config", "arguments.py", "click/", "typer/", "absl/",
-    "jsonargparse", "simple_parsing", "yaml/", "tomllib", "draccus", "tyro/", "gin/",
-)
+
+_OF_A_SEQUENCE = (
+    "list index out of range", "list assignment index out of range", "tuple index out of range", "string index out of range", "pop from empty list",
+    "pop index out of range", "Dimension out of range", "too many indices for", "deque index out of range", "range object index out of range",
+)  # fmt: skip
+# Of a dotted name Python names the first part that is missing: the library itself was found. Packages that projects also call their own are left out.
+_PART_OF_LIBRARY = tuple(
+    f"No module named {quote}{library}."
+    for library in (
+        "torch", "torchvision", "torchaudio", "numpy", "scipy", "sklearn", "pandas", "tensorflow", "tensorflow_core", "keras", "jax", "jaxlib", "flax",
+        "transformers", "tokenizers", "accelerate", "diffusers", "peft", "trl", "timm", "deepspeed", "pytorch_lightning", "torchmetrics", "triton", "PIL",
+        "huggingface_hub", "tensorboard", "matplotlib", "networkx", "importlib", "collections", "flash_attn", "xformers", "transformer_engine", "apex", "mmcv",
+        "vllm", "bitsandbytes", "sentence_transformers",
+    )
+    for quote in ("", "'")
+)  # fmt: skip
 
 SIGNATURES = (
     Signature(
         name="module_not_found", cause="import_missing", strength=SURE,
         says=("No module named", "ModuleNotFoundError", "PackageNotFoundError"),
-        unless=("numpy._core", "numpy.core", "numpy.rec"),
+        unless=_PART_OF_LIBRARY,
         source="Python library reference: ModuleNotFoundError; importlib.metadata.PackageNotFoundError",
         example="ModuleNotFoundError: No module named 'einops'",
     ),
     Signature(
+        name="module_moved", cause="version_incompat", strength=SURE,
+        says=_PART_OF_LIBRARY,
+        unless=("is not a package",),
+        source="Python importlib: ModuleNotFoundError names the first part that is missing, so the library is there and has no such part: torch 2.0 release "
+        "notes on torch._six, torchvision 0.17 on transforms.functional_tensor, scikit-learn 0.23 on sklearn.externals, NumPy 2 on numpy.core",
+        example="ModuleNotFoundError: No module named 'torch._six'",
+    ),
+    Signature(
+        name="library_imports_moved", cause="version_incompat", strength=SURE + 2.0,
+        says=("No module named '·.·'",),
+        raised_in=_LIBRARY,
+        unless=("is not a package",),
+        source="Python importlib: ModuleNotFoundError names the first part that is missing; here an installed library asks for a part that another one has "
+        "not",
+        example="Traceback (most recent call last):\n  File \"/opt/site-packages/onelib/core.py\", line 5, in <module>\n    import "
+        "otherlib.helpers\nModuleNotFoundError: No module named 'otherlib.helpers'",
+    ),
+    Signature(
+        name="shadowed_module", cause="code_error", strength=SURE,
+        says=("No module named … is not a package",),
+        source="Python importlib: \"No module named 'a.b'; 'a' is not a package\": a file of the program has the name of a library",
+        example="ModuleNotFoundError: No module named 'torch.nn'; 'torch' is not a package",
+    ),
+    Signature(
+        name="standard_library_changed", cause="version_incompat", strength=SURE + 1.0,
+        says=tuple(f"No module named '{name}'" for name in ("distutils", "imp", "asyncore", "asynchat", "smtpd", "cgi", "pipes")),
+        source="PEP 632 and PEP 594; What's New In Python 3.12 and 3.13, Removed: distutils, imp, asyncore, asynchat, smtpd, cgi, pipes",
+        example="ModuleNotFoundError: No module named 'distutils'",
+    ),
+    Signature(
         name="library_not_found", cause="import_missing", strength=SURE,
         says=(
-            "cannot open shared object file: No such file or directory", "error while loading shared libraries", "Unable to load any of {libcudnn",
+            "cannot open shared object file", "error while loading shared libraries", "Unable to load any of {libcudnn",
             "Could not load library libcud … Error: lib", "Library not loaded", "image not found",
         ),
         source="ld.so(8): 'error while loading shared libraries: …: cannot open shared object file: No such file or directory'",
@@ -34,7 +76,8 @@ SIGNATURES = (
             "execve(): … No such file or directory", "there is no package called", ": command not found", "executable file not found in $PATH",
             "No such file or directory: 'nvcc'", "nvcc not found", "ninja is required to load C++ extensions", "CUDA_HOME environment variable is not set",
             "CUDA_HOME does not exist", "No CUDA runtime is found, using CUDA_HOME", "g++: not found", "Failed to find C compiler",
-            "could not find compiler", ": not found\n", "exec: \"… not found",
+            "could not find compiler", ": not found\n", "exec: \"… not found", "command 'gcc' failed: No such file", "command 'g++' failed: No such file",
+            "env: … No such file or directory", "Lmod has detected the following error",
         ),
         source="bash(1): exit status 127; torch/utils/cpp_extension.py; triton/runtime/build.py 'Failed to find C compiler'",
         example="/var/spool/job/script: line 14: torchrun: command not found",
@@ -43,11 +86,12 @@ SIGNATURES = (
         name="please_install", cause="import_missing", strength=STRONG,
         says=(
             "pip install", "but it was not found in your environment", "is not installed", "not installed", "please install", "needs to be installed",
-            "conda install", "to be installed", "requires the … library", "You need to install", "apt-get install",
+            "conda install", "to be installed", "requires the … library", "You need to install", "apt-get install", "Missing optional dependency",
+            "package is required",
         ),
         error=("ImportError", "RuntimeError", "ValueError", "OSError", "AssertionError", "MissingDependencyException", "DependencyError", "Exception"),
         unless=("requires accelerate>=", "version", ">="),
-        source="transformers utils/import_utils.py: 'requires the … library but it was not found in your environment'; libraries that check optional parts",
+        source="transformers utils/import_utils.py: 'requires the … library but it was not found in your environment'; pandas 'Missing optional dependency'",
         example="ImportError: This modeling file requires the `einops` library but it was not found in your environment. Run `pip install einops`",
     ),
     Signature(
@@ -111,10 +155,11 @@ SIGNATURES = (
             "module 'torch", "module 'numpy", "module 'tensorflow", "module 'jax", "module 'transformers", "module 'pkgutil", "module 'collections",
             "module 'inspect", "module 'PIL", "module 'pandas", "module 'scipy", "module 'sklearn", "module 'cv2", "module 'tensorboard", "module 'keras",
             "module 'distutils", "module 'triton", "module 'deepspeed", "module 'accelerate", "module 'datasets", "module 'pytorch_lightning",
-            "module 'google",
+            "module 'google", "was removed in the NumPy", "was a deprecated alias for the builtin", "has been removed in v",
         ),
-        error=("AttributeError",),
-        source="Python AttributeError on a module of a library: a name that the installed version does not have",
+        error=("AttributeError", "NotImplementedError"),
+        source="Python AttributeError on a module of a library: a name that the installed version does not have; NumPy 2 migration guide 'was removed in the "
+        "NumPy 2.0 release'; Lightning 'has been removed in v2.0.0'",
         example="Traceback (most recent call last):\n  File \"train.py\", line 5, in f\n    torch.accelerator.go()\nAttributeError: module 'torch' has no "
         "attribute 'accelerator'",
     ),
@@ -131,6 +176,31 @@ SIGNATURES = (
         "line 90, in train\n    super().__init__(tokenizer=t)\nTypeError: Trainer.__init__() got an unexpected keyword argument 'tokenizer'",
     ),
     Signature(
+        name="interface_changed", cause="version_incompat", strength=WEAK,
+        says=("got an unexpected keyword argument",),
+        error=("TypeError",),
+        source="Python library reference: TypeError; beside unexpected_keyword, for the line says of neither which it is",
+        example="Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    Wrapper(deep=True)\nTypeError: Wrapper.__init__() got an "
+        "unexpected keyword argument 'deep'",
+    ),
+    Signature(
+        name="argument_renamed", cause="version_incompat", strength=STRONG,
+        says=tuple(
+            f"got an unexpected keyword argument '{name}'"
+            for name in (
+                "evaluation_strategy", "eval_strategy", "processing_class", "no_cuda", "overwrite_output_dir", "dispatch_batches", "use_auth_token",
+                "torch_dtype", "attn_implementation", "num_items_in_batch", "cache_position", "weights_only", "gpus", "tpu_cores",
+                "progress_bar_refresh_rate", "checkpoint_callback", "resume_from_checkpoint", "weights_summary", "proxies", "squared", "sparse_output",
+                "max_seq_length", "dataset_text_field",
+            )
+        ),
+        error=("TypeError",),
+        source="release notes and migration guides: transformers 4.46 and 5 (evaluation_strategy, tokenizer), trl 0.12 and later, Lightning 2.0 (gpus, "
+        "resume_from_checkpoint), torch 1.13 (weights_only), scikit-learn 1.2 and 1.4 (sparse_output, squared), httpx 0.28 (proxies)",
+        example="Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    TrainingArguments(evaluation_strategy='steps')\nTypeError: "
+        "TrainingArguments.__init__() got an unexpected keyword argument 'evaluation_strategy'",
+    ),
+    Signature(
         name="format_of_another_version", cause="version_incompat", strength=STRONG,
         says=(
             "Unsupported global", "does not recognize this architecture", "Dataset scripts are no longer supported", "unsupported pickle protocol",
@@ -142,6 +212,15 @@ SIGNATURES = (
         "tokenizers",
         example="_pickle.UnpicklingError: Weights only load failed. This file can still be loaded. WeightsUnpickler error: Unsupported global: GLOBAL "
         "numpy.core.multiarray.scalar was not an allowed global by default.",
+    ),
+    Signature(
+        name="model_type_unknown", cause="version_incompat", strength=STRONG,
+        error=("KeyError",),
+        frames=("configuration_auto.py __getitem__",),
+        source="transformers models/auto/configuration_auto.py: a model type that the installed version does not know; model cards of new architectures, "
+        "Requirements: 'you might encounter KeyError'",
+        example="Traceback (most recent call last):\n  File \"/opt/site-packages/transformers/models/auto/configuration_auto.py\", line 730, in "
+        "__getitem__\n    raise KeyError(key)\nKeyError: 'newbert'",
     ),
     Signature(
         name="torch_shapes", cause="shape_mismatch", strength=SURE,
@@ -156,7 +235,11 @@ SIGNATURES = (
             "could not broadcast", "Expected more than 1 value per channel when training", "number of dims don't match",
             "only batches of spatial targets supported", "inconsistent tensor size", "Expected size for first two dimensions of batch2",
             "The shape of the … mask", "but got mask of size", "einsum(): operands do not broadcast", "einsum(): subscript", "inhomogeneous shape",
-            "expected … to have size", "output with shape … doesn't match", "setting an array element with a sequence", "The shape of the 2D attn_mask",
+            "expected … to have size", "must be a 3D tensor", "must be a matrix", "1D tensors expected", "output with shape … doesn't match",
+            "setting an array element with a sequence", "The shape of the 2D attn_mask",
+            "-dimensional input for", "Output size is too small", "the number of sizes provided", "that is different to the input size",
+            "query should be unbatched 2D or batched 3D", "you should probably activate truncation and/or padding", "Input is too small",
+            "Padding size should be less than",
         ),
         unless=("loading state_dict", "copying a param", "in checkpoint"),
         source="torch aten/src/ATen/native (LinearAlgebra.cpp, TensorShape.cpp, Convolution.cpp) and torch/nn/functional.py: 'mat1 and mat2 shapes cannot "
@@ -171,7 +254,8 @@ SIGNATURES = (
             "all input arrays must have the same shape", "cannot reshape array", "cannot reshape tensor", "Shapes … are incompatible",
             "matmul: Input operand 1 has a mismatch", "Input to reshape is a tensor with", "incompatible shapes for broadcasting", "could not be broadcast",
             "arguments to jax… incompatible", "Shape must be rank", "Got incompatible shapes", "shapes … not aligned", "add got incompatible shapes",
-            "ConcatOp : Dimension", "Found input variables with inconsistent numbers of samples",
+            "ConcatOp : Dimension", "Found input variables with inconsistent numbers of samples", "but got array with shape", "Shape inconsistent, Provided",
+            "All arrays must be of the same length", "Length of values … does not match length of index", "axes don't match array",
         ),
         unless=("npyio",),
         source="NumPy 'operands could not be broadcast together with shapes'; TensorFlow InvalidArgumentError 'Incompatible shapes'; jax.lax 'dot_general "
@@ -180,10 +264,7 @@ SIGNATURES = (
     ),
     Signature(
         name="sequence_index", cause="code_error", strength=SURE,
-        says=(
-            "list index out of range", "list assignment index out of range", "tuple index out of range", "string index out of range", "pop from empty list",
-            "pop index out of range", "Dimension out of range", "too many indices for",
-        ),
+        says=_OF_A_SEQUENCE,
         error=("IndexError",),
         source="CPython Objects/listobject.c, tupleobject.c: 'list index out of range'; a slip in the program, not an index into data",
         example="Traceback (most recent call last):\n  File \"train.py\", line 9, in f\n    x[5]\nIndexError: list index out of range",
@@ -191,10 +272,7 @@ SIGNATURES = (
     Signature(
         name="index_error", cause="index_out_of_range", strength=STRONG,
         error=("IndexError",),
-        unless=(
-            "shape mismatch", "same number of dimensions", "list index", "list assignment", "tuple index", "string index", "pop from empty",
-            "Dimension out of range", "too many indices",
-        ),
+        unless=("shape mismatch", "same number of dimensions", *_OF_A_SEQUENCE),
         source="Python library reference: IndexError",
         example="Traceback (most recent call last):\n  File \"train.py\", line 9, in f\n    x[5]\nIndexError: index out of range in self",
     ),
@@ -203,9 +281,10 @@ SIGNATURES = (
         says=(
             "exceeds dimension size", "Class values must be smaller than num_classes", "out_of_range", "index out of bounds", "index is out of bounds",
             "index out of range", "out of bounds for dimension", "is out of bounds for axis", "Target … is out of bounds", "index … is out of range",
-            "indices … out of range", "INDICES element is out of", "indices[ … is not in [0", "out-of-bounds index",
+            "indices … out of range", "INDICES element is out of", "indices[ … is not in [0", "out-of-bounds index", "which is outside the valid range of",
+            "cur_target >= 0 && cur_target < n_classes", "ArrayIndexOutOfBoundsException", "out of bounds for length",
         ),
-        unless=("CUDA error", "block: [", "list index", "tuple index", "string index"),
+        unless=("CUDA error", "block: [", *_OF_A_SEQUENCE),
         source="torch aten embedding: 'index out of range in self'; torch nll_loss 'Target … is out of bounds.'; TensorFlow GatherOp 'indices[…] is not in "
         "[0, …)'; Rust slice panics",
         example="thread 'main' panicked at src/main.rs:4:10:\nindex out of bounds: the len is 3 but the index is out of range 9",
@@ -213,7 +292,8 @@ SIGNATURES = (
     Signature(
         name="python_code", cause="code_error", strength=FAIR,
         error=(
-            "TypeError", "AttributeError", "NameError", "UnboundLocalError", "KeyError", "NotImplementedError", "ZeroDivisionError", "RecursionError",
+            "TypeError", "AttributeError", "ModuleAttributeError", "NameError", "UnboundLocalError", "KeyError", "NotImplementedError", "ZeroDivisionError",
+            "RecursionError",
             "StopIteration", "LookupError", "ImportError",
         ),
         unless=("validation error", "got an unexpected keyword argument"),
@@ -221,7 +301,7 @@ SIGNATURES = (
         example="Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    modle(x)\nNameError: name 'modle' is not defined",
     ),
     Signature(
-        name="unexpected_keyword", cause="code_error", strength=WEAK + 0.5,
+        name="unexpected_keyword", cause="code_error", strength=WEAK,
         says=("got an unexpected keyword argument",),
         error=("TypeError",),
         source="Python library reference: TypeError; the caller's slip, or an interface that changed between versions, and the line does not say which",
@@ -236,9 +316,9 @@ SIGNATURES = (
     ),
     Signature(
         name="assertion", cause="code_error", strength=FAIR,
+        says=("AssertionError: \n",),
         error=("AssertionError",),
-        unless=("CUDA", "divisible", "NaN", "nan", "does not exist", "must be", "should be", "world size", "config", "--"),
-        source="Python library reference: AssertionError",
+        source="Python library reference: AssertionError; without a word the program speaks of itself, with words the words decide",
         example="Traceback (most recent call last):\n  File \"train.py\", line 3, in f\n    assert x.ok\nAssertionError",
     ),
     Signature(
@@ -276,13 +356,14 @@ SIGNATURES = (
         example="torch._dynamo.exc.Unsupported: torch._dynamo.exc: call_function on a builtin",
     ),
     Signature(
-        name="python_other", cause="code_error", strength=WEAK, form=(LogForm.PYTHON,),
+        name="python_other", cause="code_error", strength=WEAK, form=(LogForm.PYTHON, LogForm.SCHEDULER),
         error=(
-            "ValueError", "RuntimeError", "Exception", "BaseException", "InvalidArgumentError", "XlaRuntimeError", "UserException", "InternalError",
+            "ValueError", "RuntimeError", "AssertionError", "Exception", "BaseException", "InvalidArgumentError", "XlaRuntimeError", "UserException",
+            "InternalError",
             "OverflowError", "ArithmeticError", "UnimplementedError",
         ),
         unless=("CUDA", "NCCL", "gloo", "connection", "timeout", "timed out"),
-        source="Python library reference: ValueError, RuntimeError where nothing clearer is said",
+        source="Python library reference: ValueError, RuntimeError, AssertionError where nothing clearer is said",
         example="Traceback (most recent call last):\n  File \"train.py\", line 3, in f\n    raise RuntimeError('the sampler is in a wrong "
         "state')\nRuntimeError: the sampler is in a wrong state",
     ),
@@ -290,95 +371,6 @@ SIGNATURES = (
         name="rust_panic", cause="code_error", strength=WEAK, form=(LogForm.RUST,),
         source="The Rust reference: panic",
         example="thread 'main' panicked at src/lib.rs:10:5:\ncalled `Option::unwrap()` on a `None` value",
-    ),
-    Signature(
-        name="arguments_refused", cause="config_error", strength=SURE,
-        says=(
-            ".py: error:", "error: unrecognized arguments", "error: the following arguments are required", "error: argument", "invalid choice:",
-            "expected one argument", "expected at least one argument", "error: ambiguous option", "error: No such option", "Error: Missing option",
-            "Error: Missing argument", "Error: Invalid value for", "Error: No such command", "Error: Got unexpected extra argument",
-            "not used by the HfArgumentParser", "FATAL Flags parsing error", "Unknown command line flag", "unrecognized option", "unrecognized argument",
-            "No such option:", "Unparsed arguments",
-        ),
-        source="Python argparse; click and typer; absl.flags; transformers hf_argparser.py",
-        example="usage: train.py [-h] --data DATA\ntrain.py: error: the following arguments are required: --data",
-    ),
-    Signature(
-        name="settings_refused", cause="config_error", strength=SURE,
-        says=(
-            "is a required property", "invalid mount config", "empty parameter list", "schema … error", "validation error for", "validation errors for",
-            "Could not override", "Error merging override", "is not in struct", "ConfigAttributeError", "ConfigKeyError", "MissingMandatoryValue",
-            "MissingConfigException", "Could not find … in the config search path", "DeepSpeedConfigError", "Check batch related parameters",
-            "train_batch_size is not equal to micro_batch_per_gpu", "MisconfigurationException", "expected, but not set", "Expected env var",
-            "Missing mandatory value", "ScannerError", "yaml.parser.ParserError", "while parsing a block mapping", "TOMLDecodeError", "Key … not in",
-            "InstantiationException", "extra fields not permitted", "Extra inputs are not permitted", "Primary config", "Interpolation key",
-            "Unrecognized configuration class", "Unrecognized model", "Field required", "Invalid configuration", "invalid config", "Missing required",
-            "Unknown config",
-        ),
-        unless=("You requested gpu", "machine only has", "CUDA error", "gpu backend", "No GPU"),
-        source="pydantic ValidationError; hydra and omegaconf errors; deepspeed runtime/config.py; lightning MisconfigurationException; "
-        "torch/distributed/rendezvous.py 'environment variable … expected, but not set'; PyYAML",
-        example="pydantic_core._pydantic_core.ValidationError: 1 validation error for TrainConfig\nlr\n  Input should be a valid number",
-    ),
-    Signature(
-        name="sizes_do_not_divide", cause="config_error", strength=STRONG,
-        says=(
-            "divisible by", "not divisible", "must be a multiple of", "evenly divisible", "must be divisible", "should be divisible", "not a multiple",
-            "does not divide", "world size must", "world_size must",
-        ),
-        unless=("Expected input batch_size", "state_dict", "checkpoint"),
-        source="Megatron-LM arguments.py and parallel_state.py; DeepSpeed; transformers: sizes that do not divide each other",
-        example="AssertionError: world size (12) is not divisible by tensor parallel size (8)",
-    ),
-    Signature(
-        name="option_refused", cause="config_error", strength=WEAK + 0.5,
-        says=(
-            "is not supported", "not supported", "must be one of", "should be one of", "is not a valid", "not a valid", "unknown option", "Unknown",
-            "invalid value", "requires … to be", "must be set", "must be specified", "you must specify", "should be specified", "cannot be used with",
-            "mutually exclusive", "cannot both", "Invalid", "unsupported", "must be greater than", "must be positive", "must be larger", "is required",
-            "not allowed", "must be provided", "requires `", "--", "need to specify", "got an invalid", "set to", "Only one of", "can't be used together",
-            "Unrecognized", "not recognized", "expected one of", "choose from", "api_key not configured", "Your setup doesn't support", "is not registered",
-            "must be either", "cannot be None", "set `", "specify",
-        ),
-        error=(
-            "ValueError", "AssertionError", "RuntimeError", "NotImplementedError", "KeyError", "UsageError", "Exception", "ArgumentError",
-            "ArgumentTypeError",
-        ),
-        unless=("huggingface.co", "Unknown error", "loading state_dict", "literal for", "argument must be", "invalid load key", "CUDA error", "Client Error"),
-        source="libraries that check what they are given: transformers training_args.py and configuration_utils.py, accelerate, torch.optim 'Invalid "
-        "learning rate', wandb 'api_key not configured (no-tty)'",
-        example="ValueError: `fp16_backend` is not supported: must be one of 'auto', 'apex'",
-    ),
-    Signature(
-        name="raised_in_settings", cause="config_error", strength=WEAK + 0.5,
-        error=(
-            "ValueError", "TypeError", "KeyError", "AssertionError", "JSONDecodeError", "AttributeError", "RuntimeError", "ConfigTypeError",
-            "UnsupportedValueType",
-        ),
-        frames=_SETTINGS,
-        unless=("has no attribute", "unexpected keyword", "No module", "huggingface.co"),
-        source="an exception raised inside a parser of settings: argparse, omegaconf, hydra, pydantic, transformers' configuration and training arguments",
-        example="Traceback (most recent call last):\n  File \"/opt/site-packages/transformers/training_args.py\", line 1700, in __post_init__\n    raise "
-        "ValueError('wrong')\nValueError: wrong",
-    ),
-    Signature(
-        name="library_refuses", cause="config_error", strength=WEAK + 0.4,
-        error=("ValueError", "AssertionError", "Exception"),
-        raised_in=_LIBRARY,
-        unless=("CUDA", "NCCL", "gloo", "connection", "timeout", "timed out", "NaN", "shape", "dimension"),
-        source="Python library reference: ValueError is raised for an argument of the right type and an inappropriate value; here by an installed library",
-        example="Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    Trainer(3)\n  File "
-        "\"/opt/site-packages/lib/trainer.py\", line 8, in __init__\n    raise ValueError('no steps')\nValueError: no steps",
-    ),
-    Signature(
-        name="scheduler_refuses", cause="config_error", strength=SURE,
-        says=(
-            "Batch job submission failed", "invalid partition", "Requested node configuration is not available", "More processors requested than permitted",
-            "Unable to allocate resources", "Invalid account", "Invalid qos", "Invalid generic resource (gres)", "Unable to create step for job",
-            "exec format error", "Bad --mem-per", "There are not enough slots available",
-        ),
-        source="Slurm sbatch and srun errors (slurm_errno.c); Open MPI 'There are not enough slots available in the system'",
-        example="sbatch: error: Batch job submission failed: Requested node configuration is not available",
     ),
     Signature(
         name="loss_not_finite", cause="numeric_nan", strength=SURE,

@@ -1,7 +1,7 @@
 """A signature: words that a library, the kernel or a scheduler is known to print, and what they mean.
 
-Phrases are plain text, whatever the case; `…` stands for anything in between, on at most a few lines. No regular expressions: a phrase can be read, and
-searched for in the library that prints it. All conditions that are given must hold.
+Phrases are plain text, whatever the case; `…` stands for anything in between, on at most a few lines, and `·` for a part of one word. No regular expressions: a
+phrase can be read, and searched for in the library that prints it. All conditions that are given must hold.
 
 Where it looks: in a traceback, at the exception and those it was raised from, never at lines of code; elsewhere at all lines of the event.
 """
@@ -68,10 +68,10 @@ def readable(event: LogEvent, *, running: bool) -> Readable:
     head = "\n".join((f"{event.error}: {event.message}", *event.under))
     lines = "\n".join(event.text)
     whole = f"{head}\n{lines}"[:_TEXT].lower()
-    frames = "\n".join(f"{one.path} {one.function}" for one in event.frames).lower()
+    frames = "\n".join(f"{one.path} {one.function}" for one in event.frames).lower().replace("\\", "/")
     text = f"{head}\n{_spoken(event.text)}"[:_TEXT].lower() if event.form is LogForm.PYTHON else whole
     error = _raised(event)
-    raised_in = event.frames[-1].path.lower() if event.frames else ""
+    raised_in = event.frames[-1].path.lower().replace("\\", "/") if event.frames else ""
     return Readable(form=event.form, error=error.rsplit(".", 1)[-1].lower(), text=text, frames=frames, raised_in=raised_in, running=running)
 
 
@@ -118,7 +118,12 @@ def _parts(phrase: str) -> tuple[str, ...]:
 
 def longest_part(phrase: str) -> str:
     """What must stand in a text for the phrase to be found in it."""
-    return max(_parts(phrase), key=len)
+    return max((piece for part in _parts(phrase) for piece in part.split("·")), key=len)
+
+
+@cache
+def _with_words(phrase: str) -> re.Pattern[str]:
+    return re.compile(r"[^\s'\"]+".join(map(re.escape, phrase.lower().split("·"))))
 
 
 @cache
@@ -127,6 +132,8 @@ def _names(names: tuple[str, ...]) -> frozenset[str]:
 
 
 def _found(phrase: str, text: str) -> bool:
+    if "·" in phrase:
+        return _with_words(phrase).search(text) is not None
     first, *rest = _parts(phrase)
     at = text.find(first)
     while at >= 0:

@@ -12,7 +12,7 @@ _LOADING = (
 )
 _DATA = (
     "dataset", "dataloader", "data_loader", "/data/", "_utils/worker.py", "webdataset", "pyarrow", "pandas", "pil/", "torchvision/datasets", "collate",
-    "preprocess", "streaming", "indexed", "__getitem__", "decoder", "imageio", "cv2", "soundfile", "torchaudio", "tokenize_",
+    "preprocess", "streaming", "indexed", "__getitem__", "imageio", "cv2", "soundfile", "torchaudio", "tokenize_",
 )
 
 SIGNATURES = (
@@ -98,7 +98,8 @@ SIGNATURES = (
     Signature(
         name="torch_file_corrupt", cause="checkpoint_corrupt", strength=SURE,
         says=(
-            "storage has wrong element size", "Invalid magic number; corrupt file", "checkpoint … is truncated", "checkpoint … corrupt",
+            "storage has wrong element size", "storage has wrong size", "checkpoint … is incomplete", "Invalid magic number; corrupt file",
+            "checkpoint … is truncated", "checkpoint … corrupt",
             "cannot restore from it", "is truncated: pickle", "checkpoint … bytes long, expected", "corrupt … checkpoint",
             "failed finding central directory", "invalid header or archive is corrupted", "PytorchStreamReader failed",
             "file in archive is not in a subdirectory", "Error while deserializing header", "HeaderTooLarge", "HeaderTooSmall",
@@ -128,6 +129,13 @@ SIGNATURES = (
         "load key, 'v'.",
     ),
     Signature(
+        name="unpickling_anywhere", cause="checkpoint_corrupt", strength=FAIR,
+        says=("invalid load key", "pickle data was truncated", "unpickling stack underflow"),
+        error=("UnpicklingError",),
+        source="Python pickle; torch/serialization.py: what torch.load says of a file that is no checkpoint, a pointer of git-lfs or a page of HTML among them",
+        example="Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    main()\n_pickle.UnpicklingError: invalid load key, 'v'.",
+    ),
+    Signature(
         name="weights_unreadable", cause="checkpoint_corrupt", strength=STRONG,
         says=(
             "Unable to load weights from pytorch checkpoint file", "OSError: Unable to load weights",
@@ -143,7 +151,9 @@ SIGNATURES = (
         says=(
             "Size mismatch between saved", "checkpoint was saved with", "tree structures do not match", "tree structures differ",
             "different from the checkpoint", "does not match the checkpoint", "Error(s) in loading state_dict", "Missing key(s) in state_dict",
-            "Unexpected key(s) in state_dict", "size mismatch for", "copying a param with shape", "parameter group that doesn't match the size of optimizer",
+            "Unexpected key(s) in state_dict", "size mismatch for", "copying a param with shape", "While copying the parameter named",
+            "You are trying to load a weight file containing", "Layer count mismatch when loading weights", "Cannot load model parameters from checkpoint",
+            "cannot load the checkpoint", "parameter group that doesn't match the size of optimizer",
             "different number of parameter groups", "Missing key in checkpoint state_dict", "Trying to set a tensor of shape", "ignore_mismatched_sizes",
             "has been trained with a different", "not found in checkpoint", "in checkpoint … does not match", "checkpoint … not compatible",
             "The checkpoint being loaded used a DP world size", "could not be restored", "shape mismatch … checkpoint", "checkpoint … shape",
@@ -163,7 +173,10 @@ SIGNATURES = (
         name="key_of_checkpoint", cause="checkpoint_mismatch", strength=STRONG,
         says=("KeyError", "mismatch", "_state_dict", "does not match", "state_dict", "world size", "param_groups", "expected"),
         error=("KeyError", "ValueError", "AssertionError"),
-        frames=("load_state_dict", "load_checkpoint", "load_from_checkpoint", "restore_checkpoint", "resume_from", "load_ckpt", "load_model"),
+        frames=(
+            "load_state_dict", "load_checkpoint", "load_from_checkpoint", "restore_checkpoint", "resume_from", "load_ckpt", "load_model",
+            "checkpoint_connector.py", "restore_optimizers", "load_weights",
+        ),
         unless=("does not exist", "not found in"),
         source="a loader that misses an entry: torch.optim load_state_dict, Lightning checkpoint_connector, Megatron checkpointing",
         example="Traceback (most recent call last):\n  File \"train.py\", line 31, in load_checkpoint\n    model.load(ckpt['ema'])\nKeyError: 'ema'",
@@ -235,7 +248,8 @@ SIGNATURES = (
             "bad checksum", "sample … is damaged", "checksum mismatch", "checksum does not match", "Parquet magic bytes not found", "ArrowInvalid",
             "Not an Arrow file", "ArrowIOError", "Error tokenizing data", "Compressed file ended before the end-of-stream marker", "Not a gzipped file",
             "incorrect data check", "invalid stored block lengths", "Cannot load file containing pickled data", "Failed to interpret file … as a pickle",
-            "corrupted record at", "NonMatchingChecksumError", "NonMatchingSplitsSizesError", "An error occurred while generating the dataset",
+            "corrupted record at", "truncated record at", "NonMatchingChecksumError", "unpack requires a buffer of", "Expected image (JPEG, PNG",
+            "NonMatchingSplitsSizesError", "An error occurred while generating the dataset",
             "failed hash check", "CorruptedError", "Index file doesn't match expected format", "tarfile.ReadError", "JSON parse error",
             "couldn't cast array", "file could not be opened successfully", "DataLoss: corrupted", "DATA_LOSS", "corrupted shard",
             "Magic number … does not match", "ShardCorrupt", "Could not read record", "bad sample", "corrupt record",
@@ -258,7 +272,7 @@ SIGNATURES = (
     ),
     Signature(
         name="decode_anywhere", cause="data_corrupt", strength=FAIR,
-        error=("JSONDecodeError", "UnicodeDecodeError", "UnpicklingError", "EOFError", "BadZipFile", "ReadError", "BadGzipFile"),
+        error=("JSONDecodeError", "UnicodeDecodeError", "EOFError", "BadZipFile", "ReadError", "BadGzipFile"),
         unless=("EOF when reading a line",),
         source="Python json, codecs, pickle, zipfile and tarfile exceptions",
         example="Traceback (most recent call last):\n  File \"run.py\", line 2, in <module>\n    json.load(f)\njson.decoder.JSONDecodeError: Extra data: "

@@ -79,7 +79,8 @@ SIGNATURES = (
             "reaching LSF run time limit", "reason: DeadlineExceeded", "DeadlineExceeded … active", "wall time (",
             "Job was active on the node longer than specified deadline", "walltime … exceeded limit", "exceeded … walltime", "reached the time limit",
             "time limit reached", "Time limit reached", "exceeded time limit", "JobStatus: TIMEOUT", "wall time limit", "exceeded the maximum run time",
-            "State: TIMEOUT", "time limit exceeded", "reached its time limit", "exceeded its time limit", "exit code 140", "activeDeadlineSeconds",
+            "State: TIMEOUT", "MaxRuntimeExceeded", "time limit exceeded", "reached its time limit", "exceeded its time limit", "exit code 140",
+            "activeDeadlineSeconds",
             "Time limit exhausted",
         ),
         source="Slurm: 'CANCELLED AT … DUE TO TIME LIMIT'; LSF termination reasons, TERM_RUNLIMIT; Kubernetes Jobs, activeDeadlineSeconds; PBS 'job killed: "
@@ -93,7 +94,7 @@ SIGNATURES = (
             "PreemptionByScheduler", "preemption notice", "being preempted", "was preempted", "has been preempted", "Preempted by", "Preempting",
             "spot interruption", "Spot Instance interruption", "instance-action", "will be terminated by … spot", "preempted", "PREEMPTED",
             "DisruptionTarget", "TerminationByKubelet", "graceful node shutdown", "maintenance event", "preemption signal", "spot instance … reclaim",
-            "evicted by priority", "DUE TO JOB REQUEUE", "due to job requeue", "interruption notice",
+            "evicted by priority", "Scheduled event Preempt", "Handling auto-requeue signal", "DUE TO JOB REQUEUE", "due to job requeue", "interruption notice",
         ),
         unless=("not preempted", "preempted: 0", "Preemption … enabled", "checking for preempt"),
         source="Slurm: 'CANCELLED AT … DUE TO PREEMPTION'; LSF TERM_PREEMPT; Kubernetes pod disruption conditions; EC2 spot instance interruption notices",
@@ -133,7 +134,8 @@ SIGNATURES = (
     Signature(
         name="terminated_from_outside", cause="user_cancelled", strength=FAIR, role=Role.ECHO,
         says=(
-            "got signal: 15", "Received 15 death signal", "Received SIGTERM", "received SIGTERM", "signal SIGTERM", "exitcode  : -15", "exitcode: -15",
+            "got signal: 15", "Received 15 death signal", "Received SIGTERM", "received SIGTERM", "signal SIGTERM", "`Termination signal` is detected",
+            "exitcode  : -15", "exitcode: -15",
             "Signal 15", "exit code 143", "exit code -15", "Signals.SIGTERM", "caught signal SIGTERM", "SIGTERM received", "signal 15",
         ),
         unless=("Sending process", "closing signal", "DUE TO"),

@@ -7,13 +7,19 @@ from types import MappingProxyType
 
 from holdfast.diagnose.taxonomy import hardware, machine, memory, messages, program, storage, surroundings
 from holdfast.diagnose.taxonomy.cause_class import CauseClass, Permanence, Role, Scope
+from holdfast.domain.diagnosis import Cause
 
-__all__ = ["CLASSES", "HEALTHY", "UNKNOWN", "CauseClass", "Permanence", "Role", "Scope", "class_of"]
+__all__ = ["CLASSES", "HEALTHY", "UNKNOWN", "CauseClass", "Permanence", "Role", "Scope", "class_of", "classes_seen_as"]
 
 HEALTHY = "healthy"
 UNKNOWN = "unknown"
 _GROUPS = (memory, hardware, messages, storage, program, machine, surroundings)
 CLASSES: Mapping[str, CauseClass] = MappingProxyType({one.name: one for group in _GROUPS for one in group.CLASSES})
+
+
+def classes_seen_as(cause: Cause) -> tuple[str, ...]:
+    """What may stand behind the name that the core gives to a failure."""
+    return tuple(one.name for one in CLASSES.values() if cause in one.seen_as)
 
 
 def class_of(name: str) -> CauseClass:

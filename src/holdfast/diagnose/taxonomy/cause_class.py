@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from holdfast.domain.diagnosis import Cause
+
 
 class Permanence(StrEnum):
     """Would the same job, unchanged, run on other healthy nodes?"""
@@ -46,6 +48,7 @@ class CauseClass:
     scope: Scope
     action: str  # The first remedy, in words a person can follow now.
     page: str  # What the documentation says of it: how it looks, and what to check.
+    seen_as: tuple[Cause, ...] = ()  # What the core names it from exits and findings, before any log is read.
     role: Role = Role.ROOT
     look_alikes: tuple[str, ...] = ()  # Classes it is mistaken for, or that hide behind it.
     hardware_persists: bool = False  # The part stays bad although the job would run elsewhere.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.diagnose.taxonomy.cause_class import CauseClass, Permanence, Scope
+from holdfast.domain.diagnosis import Cause
 
 CLASSES = (
     CauseClass(
@@ -10,6 +11,7 @@ CLASSES = (
         definition="A GPU memory error that could not be corrected.",
         permanence=Permanence.TRANSIENT,
         scope=Scope.NODE,
+        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE, Cause.REPLICAS_DISAGREE),
         action="Leave this node out and start elsewhere; reset the GPU, and send it back if the error returns (`nvidia-smi -q -d ECC,ROW_REMAPPER`).",
         look_alikes=("gpu_illegal_access", "gpu_xid_other", "nccl_timeout"),
         hardware_persists=True,
@@ -20,6 +22,7 @@ CLASSES = (
         definition="The GPU no longer answers on the PCIe bus.",
         permanence=Permanence.TRANSIENT,
         scope=Scope.NODE,
+        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE, Cause.UNKILLABLE),
         action="Leave this node out and start elsewhere; power-cycle the machine, check power, heat and seating of the card.",
         look_alikes=("gpu_unavailable", "gpu_xid_other"),
         hardware_persists=True,
@@ -30,6 +33,7 @@ CLASSES = (
         definition="An error of the links or switches between GPUs.",
         permanence=Permanence.TRANSIENT,
         scope=Scope.NODE,
+        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE),
         action="Leave this node out and start elsewhere; reset the GPUs and the fabric manager, and look at `nvidia-smi nvlink -e`.",
         look_alikes=("gpu_ecc", "nccl_system_error", "nccl_timeout"),
         hardware_persists=True,
@@ -40,6 +44,7 @@ CLASSES = (
         definition="The driver reported another of its numbered errors.",
         permanence=Permanence.UNCLEAR,
         scope=Scope.NODE,
+        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE),
         action="Do what the table of Xids says for the number: reset the GPU and move for a halt or a GSP error, look at the program first for 13 and 43.",
         look_alikes=("gpu_illegal_access", "gpu_fell_off_bus", "gpu_ecc"),
         page="Xid 45 is a clean-up after another error: the earlier one counts. Xid 154 carries the driver's own advice, which is trusted over any table.",
@@ -50,6 +55,7 @@ CLASSES = (
         definition="A kernel on the GPU read or wrote memory that is not its own.",
         permanence=Permanence.UNCLEAR,
         scope=Scope.JOB_CODE,
+        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE),
         action="Try once on another node. The same again: run with CUDA_LAUNCH_BLOCKING=1 or compute-sanitizer and mend the kernel or the indices.",
         look_alikes=("device_assert", "gpu_ecc", "gpu_kernel_error"),
         page="CUDA error 700 and Xid 31. About two of three are the user's code, the rest hardware; only a second try elsewhere tells them apart. The line "
@@ -61,6 +67,7 @@ CLASSES = (
         definition="An assertion inside a kernel failed: most often an index or a label outside its range.",
         permanence=Permanence.PERMANENT,
         scope=Scope.JOB_CODE,
+        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE),
         action="Check labels against the number of classes and token ids against the vocabulary; run on the CPU or with CUDA_LAUNCH_BLOCKING=1 to see the "
         "line.",
         look_alikes=("index_out_of_range", "gpu_illegal_access"),
@@ -73,6 +80,7 @@ CLASSES = (
         definition="A GPU library or a launch failed, and does not say why.",
         permanence=Permanence.UNCLEAR,
         scope=Scope.WORKER,
+        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE),
         action="Try once more elsewhere. The same again: leave more GPU memory free, check dtypes and shapes, and that CUDA, cuDNN and torch fit together.",
         look_alikes=("gpu_oom", "version_incompat", "gpu_illegal_access"),
         page="CUBLAS_STATUS_EXECUTION_FAILED, CUDNN_STATUS_INTERNAL_ERROR, `unspecified launch failure`, `too many resources requested for launch`. Often "
@@ -84,6 +92,7 @@ CLASSES = (
         definition="The job found no GPU it could use.",
         permanence=Permanence.UNCLEAR,
         scope=Scope.NODE,
+        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE),
         action="Run `nvidia-smi` on the node. If the card is gone, move; if it is there, check CUDA_VISIBLE_DEVICES, the container's GPU option and that "
         "torch is built for CUDA.",
         look_alikes=("gpu_fell_off_bus", "gpu_driver_mismatch", "config_error"),
@@ -96,6 +105,7 @@ CLASSES = (
         definition="The driver, the CUDA libraries and the compiled kernels do not fit together.",
         permanence=Permanence.PERMANENT,
         scope=Scope.CONFIG,
+        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE),
         action="Compare `nvidia-smi` on this node with its peers: if it differs, leave it out or reboot it; if not, install a torch built for this driver "
         "and card.",
         look_alikes=("gpu_unavailable", "version_incompat", "nccl_system_error"),
@@ -108,6 +118,7 @@ CLASSES = (
         definition="The GPU is too hot or short of power.",
         permanence=Permanence.TRANSIENT,
         scope=Scope.NODE,
+        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE, Cause.NODE_LOST),
         action="Leave this node out, or cap its clocks; check cooling, power supply and cables.",
         look_alikes=("hang", "gpu_fell_off_bus"),
         hardware_persists=True,

@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
-from holdfast.diagnose.taxonomy import CLASSES, CauseClass
+from holdfast.diagnose.taxonomy import CLASSES, CauseClass, classes_seen_as
 from holdfast.diagnose.taxonomy.xids import XIDS
+from holdfast.domain.diagnosis import Cause
 
 _HEAD = """# Causes
 
@@ -18,6 +19,14 @@ This page is made from `src/holdfast/diagnose/taxonomy/`; change it there.
 
 | class | permanence | scope | what it is |
 | --- | --- | --- | --- |
+"""
+_SEEN = """## As an incident names it
+
+What the core names an incident of our own jobs from exits and findings alone, and the classes that may stand behind it. `holdfast diagnose JOB` reads the logs
+and says which.
+
+| incident | classes |
+| --- | --- |
 """
 _XIDS = """## Xids
 
@@ -31,7 +40,14 @@ The driver's numbered errors, from NVIDIA's catalogue (Ampere and newer). The nu
 def page() -> str:
     table = "".join(f"| [{one.name}](#{one.name}) | {one.permanence} | {one.scope} | {one.definition} |\n" for one in CLASSES.values())
     sections = "\n".join(_section(one) for one in CLASSES.values())
-    return f"{_HEAD}{table}\n{sections}\n{_XIDS}{_xid_rows()}"
+    seen = "".join(f"| {cause} | {_behind(cause)} |\n" for cause in Cause)
+    return f"{_HEAD}{table}\n{sections}\n{_SEEN}{seen}\n{_XIDS}{_xid_rows()}"
+
+
+def _behind(cause: Cause) -> str:
+    if cause is Cause.EXIT_CODE and classes_seen_as(cause) == classes_seen_as(Cause.EXCEPTION):
+        return f"as {Cause.EXCEPTION}: the program may have caught it, and said so or not"
+    return ", ".join(f"[{name}](#{name})" for name in classes_seen_as(cause))
 
 
 def _section(one: CauseClass) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.diagnose.taxonomy.cause_class import CauseClass, Permanence, Scope
+from holdfast.domain.diagnosis import Cause
 
 CLASSES = (
     CauseClass(
@@ -10,6 +11,7 @@ CLASSES = (
         definition="No space or no quota was left where something was written.",
         permanence=Permanence.PERMANENT,
         scope=Scope.STORAGE,
+        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE),
         action="Free space or raise the quota (`df -h`, `df -i`, `quota`), then go on; never delete the last good checkpoint for it.",
         look_alikes=("shm_exhausted", "storage_io", "checkpoint_corrupt"),
         page="ENOSPC (errno 28), EDQUOT (errno 122), and a torch file writer that fails in the middle of a save (`PytorchStreamWriter failed writing file`, "
@@ -21,6 +23,7 @@ CLASSES = (
         definition="Storage answered with an error or went away.",
         permanence=Permanence.TRANSIENT,
         scope=Scope.STORAGE,
+        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE, Cause.UNKILLABLE),
         action="Wait and try again; where one node alone has it, leave that node out. Check mounts and the storage service.",
         look_alikes=("disk_full", "checkpoint_corrupt", "remote_service_error"),
         page="EIO (errno 5), ESTALE (errno 116), `Transport endpoint is not connected` (errno 107), a mount that is gone or became read-only, an object "
@@ -31,6 +34,7 @@ CLASSES = (
         definition="A checkpoint or weights file is cut off or damaged.",
         permanence=Permanence.PERMANENT,
         scope=Scope.STORAGE,
+        seen_as=(Cause.CHECKPOINT_CORRUPT, Cause.EXCEPTION, Cause.EXIT_CODE),
         action="Go back to the newest checkpoint that verifies, or download the weights again; look at why the save was cut (a full disk, a kill).",
         look_alikes=("data_corrupt", "checkpoint_mismatch", "disk_full"),
         page="`failed finding central directory`, `invalid header or archive is corrupted`, `Error while deserializing header`, `unexpected EOF, expected … "
@@ -42,6 +46,7 @@ CLASSES = (
         definition="A checkpoint does not belong to the model, the optimizer or the layout that loads it.",
         permanence=Permanence.PERMANENT,
         scope=Scope.CONFIG,
+        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE),
         action="Load it into the model it was made from: check model configuration, vocabulary size, wrappers (`module.`), parallel layout; or load with "
         "strict=False on purpose.",
         look_alikes=("checkpoint_corrupt", "shape_mismatch", "version_incompat"),
@@ -54,6 +59,7 @@ CLASSES = (
         definition="A file or directory the job needs is not there.",
         permanence=Permanence.PERMANENT,
         scope=Scope.CONFIG,
+        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE, Cause.NOT_STARTABLE),
         action="Check the path, the working directory and that it is mounted on every node. If another rank had just written it to shared storage, wait and "
         "try once.",
         look_alikes=("storage_io", "import_missing", "remote_service_error", "permission_denied"),
@@ -66,6 +72,7 @@ CLASSES = (
         definition="The job may not read, write or execute something.",
         permanence=Permanence.PERMANENT,
         scope=Scope.CONFIG,
+        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE, Cause.NOT_STARTABLE),
         action="Check owner and mode of what is named (`ls -ld`), the user inside the container, and cache directories (HF_HOME, TRITON_CACHE_DIR) that "
         "belong to somebody else.",
         look_alikes=("file_not_found", "remote_service_error", "storage_io"),
@@ -77,6 +84,7 @@ CLASSES = (
         definition="A sample or a data file cannot be read.",
         permanence=Permanence.PERMANENT,
         scope=Scope.DATA,
+        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE),
         action="Find the sample (the message or the loader's index names it), mend or drop it; or skip and count bad samples up to a bound.",
         look_alikes=("checkpoint_corrupt", "code_error", "storage_io"),
         page="Images that cannot be identified or are truncated, JSON, CSV, Parquet, Arrow, tar and gzip that cannot be decoded, pickles that end early, "

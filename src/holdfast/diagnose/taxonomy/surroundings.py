@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from holdfast.diagnose.taxonomy.cause_class import CauseClass, Permanence, Role, Scope
+from holdfast.domain.diagnosis import Cause
 
 CLASSES = (
     CauseClass(
@@ -10,6 +11,7 @@ CLASSES = (
         definition="A service outside the job did not answer, or not as it should: a hub, a tracker, a download.",
         permanence=Permanence.TRANSIENT,
         scope=Scope.EXTERNAL,
+        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE),
         action="Wait and try again. For 401, 403 and 404: check the name, the token and the licence of what is asked for. Without a route out: download "
         "before, and work offline.",
         look_alikes=("file_not_found", "permission_denied", "storage_io"),
@@ -20,6 +22,7 @@ CLASSES = (
         definition="The scheduler ended the job because its time was over.",
         permanence=Permanence.UNCLEAR,
         scope=Scope.SCHEDULER,
+        seen_as=(Cause.KILLED,),
         action="Queue it again from its newest checkpoint, or ask for more time; without checkpoints it will end here again.",
         look_alikes=("preempted", "user_cancelled"),
         page="`CANCELLED … DUE TO TIME LIMIT`, TERM_RUNLIMIT, exit code 140 of LSF, DeadlineExceeded of Kubernetes, 124 of timeout.",
@@ -29,6 +32,7 @@ CLASSES = (
         definition="The scheduler or the cloud took the node for somebody else.",
         permanence=Permanence.TRANSIENT,
         scope=Scope.SCHEDULER,
+        seen_as=(Cause.KILLED, Cause.NODE_LOST),
         action="Queue it again: nobody is to blame and no retry is used up.",
         look_alikes=("time_limit", "user_cancelled", "node_fail"),
         page="`CANCELLED … DUE TO PREEMPTION`, a notice of a spot instance, an eviction by priority, SIGTERM with a preemption handler that says so.",
@@ -38,6 +42,7 @@ CLASSES = (
         definition="Somebody ended the job.",
         permanence=Permanence.UNCLEAR,
         scope=Scope.SCHEDULER,
+        seen_as=(Cause.KILLED,),
         action="Nothing, if you did it. If not, ask who cancelled it before starting it again: `sacct -j JOB -o JobID,State,ExitCode` may know.",
         look_alikes=("preempted", "time_limit", "host_oom"),
         page="Ctrl-C, `scancel`, a hang-up of the terminal, TERM_OWNER. Slurm's `CANCELLED AT` without a reason may be a user, an administrator or a "

@@ -3,6 +3,9 @@
         start ──► train: work, save, work, save, … ──✗── recover: detect … restore ──► train from the newest state that survived ──✗── …
                                                             └──✗── another failure: recover anew
 
+Where survivors go on they lose the step under way; where the gang is smaller meanwhile, it counts by its share, and stops once more when it is whole again.
+A node that is missing for longer makes it smaller for longer.
+
 Each life has dice of its own, and all lives take their next failure together, in NumPy: 54 days of 16,384 GPUs, a thousand times, in seconds. Every second
 is in one bucket, and they add up to the horizon. Beyond the formulas it plays spares that run out, repair times with a tail, and failures that come in
 clusters (Weibull gaps of a shape below 1) or that grow more likely with time (above 1).
@@ -23,8 +26,8 @@ from holdfast.simulate.reliability.goodput import RECOVERY, Running
 
 Floats = NDArray[np.float64]
 
-BUCKETS = (Bucket.PRODUCTIVE, Bucket.SAVE, Bucket.RECOMPUTE, *RECOVERY)
-_WAIT, _REPLACE = RECOVERY.index(Bucket.WAIT), RECOVERY.index(Bucket.REPLACE)
+BUCKETS = (Bucket.PRODUCTIVE, Bucket.SAVE, Bucket.RECOMPUTE, *RECOVERY, Bucket.SMALLER)
+_WAIT, _RENDEZVOUS, _SMALLER = RECOVERY.index(Bucket.WAIT), BUCKETS.index(Bucket.RENDEZVOUS), BUCKETS.index(Bucket.SMALLER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,9 @@ class _Played:
         self.shares = np.cumsum([fault.share for fault in faults])[:-1]
         self.lengths = np.array([*(fault.phases_s for fault in faults), (0.0,) * len(RECOVERY)])  # The last row is for who has no fault to recover from.
         self.takes_node = np.array([*(fault.needs_node for fault in faults), False])
+        self.step = np.array([*(fault.live_s or 0.0 for fault in faults), 0.0])  # Of those that are answered by who lives on, else 0.
+        self.smaller_s, self.grow_s = (np.array([*values, 0.0]) for values in zip(*((fault.smaller_s, fault.grow_s) for fault in faults), strict=True))
+        self.lacking = np.array([*(1.0 - fault.kept for fault in faults), 0.0])
         self.behind = np.array([fault.behind_s for fault in faults])
         self.near = self.behind <= running.interval_s + running.stall_s
         self.now = np.zeros(lives)
@@ -81,7 +87,7 @@ class _Played:
     def to_the_end(self) -> Lives:
         while (self.now < self.horizon_s).any():
             self._one_failure()
-        self.seconds[:, 0] = self.work
+        self.seconds[:, 0] = self.work - self.seconds[:, _SMALLER]
         self.seconds[:, 2] -= self.work  # What was worked and is not there at the end was done again.
         return Lives(
             horizon_s=self.horizon_s, seconds=self.seconds, failures=self.failures, node_failures=self.node_failures, without_spare=self.without_spare
@@ -92,12 +98,12 @@ class _Played:
         gaps, left = self._gaps(), self.horizon_s - self.now
         struck = gaps < left
         time = np.where(struck, gaps, left)
-        trained = self._recover(time)
+        trained = self._grow(self._recover(time))
         worked, saves = self._train(trained)
         at = self.now + time
         self.work = np.where(struck, self.work, self.work + worked)
         kinds = np.searchsorted(self.shares, self.dice.random(len(at)), side="right")
-        self._go_back(struck, kinds, trained, saves)
+        self._go_back(struck, kinds, trained, worked, saves)
         self.now = np.where(struck, at, self.horizon_s)
         self.failures += struck
         self.fault = np.where(struck, kinds, len(self.behind))
@@ -113,10 +119,23 @@ class _Played:
     def _recover(self, time: Floats) -> Floats:
         """Spend `time` on the recovery, phase by phase; what is left of it is for training."""
         lengths = self.lengths[self.fault]
-        lengths[:, _WAIT] = self.wait
+        lengths[:, _WAIT] = np.where(self.lacking[self.fault] > 0.0, 0.0, self.wait)
         ends = np.cumsum(lengths, axis=1)
-        self.seconds[:, 3:] += np.clip(time[:, None] - (ends - lengths), 0.0, lengths)
+        self.seconds[:, 3:_SMALLER] += np.clip(time[:, None] - (ends - lengths), 0.0, lengths)
         trained: Floats = np.maximum(time - ends[:, -1], 0.0)
+        return trained
+
+    def _grow(self, left: Floats) -> Floats:
+        """Of what is left for training a part is done by fewer, and after it they stop once more, which loses them the step under way."""
+        lacking, grow_s = self.lacking[self.fault], self.grow_s[self.fault]
+        smaller_s = np.where(lacking > 0.0, self.smaller_s[self.fault] + self.wait, 0.0)
+        self.seconds[:, _SMALLER] += lacking * np.minimum(left, smaller_s)
+        grown = np.clip(left - smaller_s, 0.0, grow_s)
+        broken_off = np.where((grow_s > 0.0) & (left > smaller_s), self.dice.random(len(left)) * self.step[self.fault], 0.0)
+        broken_off = np.minimum(broken_off, left - grown)
+        self.seconds[:, _RENDEZVOUS] += grown
+        self.seconds[:, 2] += broken_off
+        trained: Floats = left - grown - broken_off
         return trained
 
     def _train(self, trained: Floats) -> tuple[Floats, Floats]:
@@ -129,17 +148,21 @@ class _Played:
         self.seconds[:, 2] += worked
         return worked, saves
 
-    def _go_back(self, struck: NDArray[np.bool_], kinds: NDArray[np.int64], trained: Floats, saves: Floats) -> None:
-        """To the newest save that had reached the place which survives this kind."""
+    def _go_back(self, struck: NDArray[np.bool_], kinds: NDArray[np.int64], trained: Floats, worked: Floats, saves: Floats) -> None:
+        """To the newest save that had reached the place which survives this kind; or, with those who live on, to the last step."""
         round_s = self.running.interval_s + self.running.stall_s
         began = (trained > 0.0) & struck
         arrived = np.clip(np.floor((trained[:, None] - self.behind) / round_s), 0.0, saves[:, None]) * self.running.interval_s
-        # What a gang was restored from is by then in every memory again; further away it is only when it has been sent there again.
-        safe = np.where(self.near, self.work[:, None], self.safe)
+        # What a gang was restored from is by then in every memory again, unless survivors had it; further away it is only when it has been sent there again.
+        from_a_save = self.step[self.fault] == 0.0
+        safe = np.where(self.near & from_a_save[:, None], self.work[:, None], self.safe)
         safe = np.maximum(safe, np.where(arrived > 0.0, self.work[:, None] + arrived, 0.0))
         self.safe = np.where(began[:, None], safe, self.safe)
         reached = np.take_along_axis(self.safe, kinds[:, None], axis=1)[:, 0]
-        again = np.where(self.near[kinds], self.work, np.minimum(self.work, reached))  # Struck during a recovery: nothing newer was there to lose.
+        # Struck during a recovery from a save: nothing newer was there to lose.
+        again = np.where(self.near[kinds] & from_a_save, self.work, np.minimum(self.work, reached))
+        step = self.step[kinds]
+        reached = np.where(step > 0.0, self.work + worked - np.minimum(worked, self.dice.random(len(step)) * step), reached)
         self.work = np.where(began, reached, np.where(struck, again, self.work))
         self.safe = np.where(struck[:, None], np.minimum(self.safe, self.work[:, None]), self.safe)
 

@@ -12,6 +12,13 @@ pᵢ, lengths Lᵢ of their recoveries, and copies that are ℓᵢ behind when k
 
 These are exact for this model, and add up to 1. A NaN is a failure whose detection takes long: what was done meanwhile is lost as well.
 
+A kind may leave a gang that is smaller for Sᵢ after its recovery, at the share kᵢ of its speed, and stops once more for Gᵢ to be whole again:
+
+        smaller = Σ pᵢ (1 - kᵢ) (e^(-Λ Lᵢ) - e^(-Λ (Lᵢ + Sᵢ)))        grow = Σ pᵢ (e^(-Λ (Lᵢ + Sᵢ)) - e^(-Λ (Lᵢ + Sᵢ + Gᵢ)))
+
+And it may be answered by those who live on, with what they have: then no more than the step under way is lost, sᵢ/2 in the mean, there and when it grows; but
+where a failure strikes during such a recovery, all go back to a save. That part is right to the first order in Λ.
+
 Is wrong    when a copy is behind by more than an interval (then right to the first order only), when spares run out (`spares.py`, and the played fleet), when
             failures come in bursts, and when the job is so short that its beginning counts.
 """
@@ -43,6 +50,10 @@ class Fault:
     restore_s: float = 0.0
     behind_s: float = 0.0  # How far the newest state that survives this kind lags behind the newest save.
     needs_node: bool = False
+    live_s: float | None = None  # Those who live on go on with what they have: a step is the most that is lost. None: all go back to a save.
+    smaller_s: float = 0.0  # So long the gang is smaller after the recovery,
+    kept: float = 1.0  # with this share of its speed,
+    grow_s: float = 0.0  # and so long it stops to be whole again.
 
     @property
     def phases_s(self) -> tuple[float, ...]:
@@ -70,27 +81,50 @@ def parts(running: Running) -> dict[Bucket, float]:
     found = {Bucket.PRODUCTIVE: goodput(running)}
     training = _training_share(per_s, faults)
     found[Bucket.SAVE] = training * _saves_share(running)
-    found[Bucket.RECOMPUTE] = max(0.0, training - found[Bucket.PRODUCTIVE] - found[Bucket.SAVE])
+    found[Bucket.SMALLER] = _lacking(running)
+    found[Bucket.RECOMPUTE] = max(0.0, training - found[Bucket.PRODUCTIVE] - found[Bucket.SAVE] - found[Bucket.SMALLER])
     for index, bucket in enumerate(RECOVERY):
         found[bucket] = sum(fault.share * _between(per_s, sum(fault.phases_s[:index]), fault.phases_s[index]) for fault in faults)
+    found[Bucket.RENDEZVOUS] += _growing(per_s, faults)
     return found
 
 
 def goodput(running: Running) -> float:
     """Productive over wall."""
-    unfinished = sum(fault.share * -math.expm1(-running.per_s * fault.behind_s) for fault in running.faults)
-    return _training_share(running.per_s, running.faults) * (1.0 - unfinished) * (1.0 - share_lost(running.interval_s, running.stall_s, running.per_s))
+    per_s, back = running.per_s, going_back(running.per_s, running.faults)
+    unfinished = sum(fault.share * -math.expm1(-per_s * fault.behind_s) for fault in running.faults if fault.live_s is None)
+    saved = (1.0 - unfinished) * (1.0 - share_lost(running.interval_s, running.stall_s, per_s * back))
+    broken_off_s = sum(fault.share * (fault.live_s or 0.0) / 2.0 * (1.0 + (fault.grow_s > 0.0)) for fault in running.faults)
+    return (_training_share(per_s, running.faults) - _lacking(running)) * saved - per_s * broken_off_s
+
+
+def going_back(per_s: float, faults: Sequence[Fault]) -> float:
+    """The share of failures after which all go back to a save: those of a kind that does, and those that strike while survivors recover."""
+    live = sum(fault.share for fault in faults if fault.live_s is not None)
+    recovering = sum(fault.share * -math.expm1(-per_s * fault.recovery_s) for fault in faults if fault.live_s is not None)
+    return 1.0 - live * (1.0 - recovering)
 
 
 def first_order(running: Running) -> float:
     """The same to the first order in the rate, as it is published: what one failure costs, over the time between two."""
-    mean_loss_s = sum(fault.share * (fault.recovery_s + fault.behind_s) for fault in running.faults) + _round_s(running) / 2.0
+    recovery_s = sum(fault.share * (fault.recovery_s + fault.grow_s + (1.0 - fault.kept) * fault.smaller_s) for fault in running.faults)
+    back_s = sum(fault.share * (fault.behind_s + _round_s(running) / 2.0 if fault.live_s is None else fault.live_s / 2.0) for fault in running.faults)
+    mean_loss_s = recovery_s + back_s
     return running.interval_s / _round_s(running) * (1.0 - running.per_s * mean_loss_s)
 
 
 def loss_per_failure_s(share: float, per_s: float) -> float:
     """What each failure costs at this goodput: unlike goodput it may be compared between fleets of any size."""
     return (1.0 - share) / per_s
+
+
+def _lacking(running: Running) -> float:
+    per_s = running.per_s
+    return sum(fault.share * (1.0 - fault.kept) * _between(per_s, fault.recovery_s, fault.smaller_s) for fault in running.faults)
+
+
+def _growing(per_s: float, faults: Sequence[Fault]) -> float:
+    return sum(fault.share * _between(per_s, fault.recovery_s + fault.smaller_s, fault.grow_s) for fault in faults)
 
 
 def _round_s(running: Running) -> float:
@@ -106,7 +140,7 @@ def _saves_share(running: Running) -> float:
 
 
 def _training_share(per_s: float, faults: Sequence[Fault]) -> float:
-    return sum(fault.share * math.exp(-per_s * fault.recovery_s) for fault in faults)
+    return sum(fault.share * math.exp(-per_s * fault.recovery_s) for fault in faults) - _growing(per_s, faults)
 
 
 def _between(per_s: float, since_s: float, lasts_s: float) -> float:

@@ -40,12 +40,14 @@ class Elastic:
         self._root: _Child | None = None
         self._in_root = "Root Cause" in line.text
         self._in_traceback = False
+        self._closed = False
 
     def feed(self, line: Line) -> Answer:
         text = line.text
         field = _FIELD.match(text)
-        if len(self._text) > _LINES_MAX or (field is None and not _PART.match(text) and not (self._in_traceback and self._children)):
+        if self._closed or len(self._text) > _LINES_MAX or (field is None and not _PART.match(text)):
             return Answer.ENDED
+        self._closed = bool(self._children) and text.startswith("=====")  # The rule below the table: what comes next is another launcher's.
         if "Root Cause" in text:
             self._in_root = True
         if re.match(r"\s*\[\d+\]:", text):

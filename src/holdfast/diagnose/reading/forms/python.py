@@ -65,6 +65,7 @@ class Python:
         self._in_message = False
         self._in_group = False
         self._ignored = line.text.startswith(_IGNORED)
+        self._logged_as_warning = line.timed and line.level in ("warning", "debug")  # Whoever logs it has caught it. Without a time it may be all of stderr.
         self._blanks = 0
         self._strangers = 0
         self._since_frame = 0
@@ -89,7 +90,7 @@ class Python:
         error, message, under = self._named()
         return Found(
             form=LogForm.PYTHON, error=error, message=message, line=self._line, last_line=self._last_line, text=self._text, frames=self._frames, under=under,
-            rank=self._rank, warning=self._ignored or error.rpartition(".")[2].endswith("Warning"),
+            rank=self._rank, warning=self._ignored or self._logged_as_warning or error.rpartition(".")[2].endswith("Warning"),
         )  # fmt: skip
 
     def _named(self) -> tuple[str, str, list[str]]:
@@ -124,8 +125,7 @@ class Python:
             return Answer.TAKEN
         found = EXCEPTION.match(text) or (_ANY_EXCEPTION.match(text) if self._frames and not line.timed else None)
         if found is not None and self._count > 1:
-            of = found["of"]
-            self._error = of or found["class"]
+            self._error = found["of"] or _once(found["class"])
             self._message = [(found["message"] or "").strip()]
             self._in_message, self._blanks, self._more = True, 0, 0
             return Answer.TAKEN
@@ -192,6 +192,12 @@ class Python:
 
     def _in_box(self, text: str) -> bool:
         return text[:1] in "╭╰│┃┏┗"
+
+
+def _once(name: str) -> str:
+    """Two ranks that print the same at the same time write the name twice in a row."""
+    half = name[: len(name) // 2]
+    return half if half and name == half * 2 else name
 
 
 def _said(error: str, message: str) -> str:

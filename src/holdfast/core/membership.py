@@ -1,11 +1,12 @@
 """Membership: on which nodes the next gang is formed, when a gang that runs should have others, and what became of it. The core asks here, as it asks
 `standing`; works on the core's state, which has one owner still.
 
-    a node is lost, no spare ─► smaller, if the plan says so ─► a node is ready again ─► at a save: stopped with grace, formed anew on more
-    a node is drained        ─► at a save: stopped with grace, formed anew without it
+    a node is lost, no spare ─► smaller, if the plan says so ─► a node is ready again ─► at a save: parted, or stopped with grace, and formed anew on more
+    a node is drained        ─► at a save: the same, and formed anew without it
 
 Nodes that stay keep their order, so ranks are dense; in a gang of the same size a spare takes over the ranks of the node it replaces. A gang that runs is
-stopped for more nodes only with a save, and not sooner than `resize_every_s` after the last change: flapping nodes must not cost more than they bring.
+stopped for more nodes only with a save, when ranks can be forked there at once, and not sooner than `resize_every_s` after the last change: flapping nodes
+must not cost more than they bring.
 """
 
 from __future__ import annotations
@@ -35,6 +36,13 @@ def size(state: State) -> int:
     there = min(len(usable(state)), spec.nodes)
     may = bool(state.smaller) and there >= spec.least_nodes and str(there) not in state.refused
     return there if may else spec.nodes
+
+
+def kept(state: State) -> float:
+    """How much of the gang that was asked for there is."""
+    gang, spec = state.gang, state.spec
+    assert gang is not None and spec is not None
+    return len(gang.nodes) / spec.nodes
 
 
 def choose(state: State, kept: tuple[str, ...], count: int) -> tuple[str, ...] | None:
@@ -70,12 +78,16 @@ def why_move(state: State) -> str:
     gang, spec = state.gang, state.spec
     if gang is None or spec is None or state.phase is not JobPhase.RUNNING or not gang.ready or not gang.beats:
         return ""  # A script that does not beat does not save when it is told to leave either.
-    there, leaving = usable(state), [name for name in gang.nodes if name in state.draining]
+    # Nobody is stopped for a node whose warm parent still imports: all would wait for it.
+    there = tuple(name for name in usable(state) if state.nodes[name].warm or name in gang.nodes)
+    leaving = [name for name in gang.nodes if name in state.draining]
     count = min(len(there), spec.nodes)
     if count < spec.least_nodes or str(count) in state.refused:
         return ""
     if leaving:
         return f"{', '.join(leaving)} is drained: {state.cordoned[leaving[0]]}"
+    if gang.treatment != state.treatment:
+        return f"training goes on otherwise than before: {state.treatment}"
     last = max((change.at for change in state.changes), default=float("-inf"))
     if len(gang.nodes) < count and state.at - last >= spec.policy.resize_every_s:
         come = ", ".join(name for name in there if name not in gang.nodes)
@@ -84,7 +96,9 @@ def why_move(state: State) -> str:
 
 
 def out_of_service(state: State, name: str) -> str:
-    return "draining" if name in state.draining else "cordoned" if name in state.cordoned else ""
+    if name not in state.cordoned:
+        return ""
+    return "going" if name in state.notices else "draining" if name in state.draining else "cordoned"
 
 
 def why_not_used(state: State, name: str) -> str:
@@ -93,7 +107,7 @@ def why_not_used(state: State, name: str) -> str:
     if node.state is not NodeState.READY:
         return {NodeState.LOST: "silent", NodeState.CLEANING: "came back with old ranks, which are being ended"}.get(node.state, "cannot end its processes")
     if name in state.draining:
-        return f"the gang leaves it at the next save: {state.cordoned[name]}"
+        return f"the gang leaves it {'before it goes' if name in state.notices else 'at the next save'}: {state.cordoned[name]}"
     if name in state.cordoned:
         return f"cordoned: {state.cordoned[name]}"
     return "taken last: it was left for another, or fails more often than others" if name in state.avoided else ""

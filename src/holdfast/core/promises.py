@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast import asking, profiling
+from holdfast.core import asking, profiling
 from holdfast.domain.effect import CONTROL
 from holdfast.domain.incident import IncidentPhase
 from holdfast.domain.job import JobPhase

@@ -6,14 +6,15 @@
 
 from __future__ import annotations
 
-from holdfast import membership
-from holdfast.domain.event import NodeCordoned, NodeUncordoned, PlanApproved, PlanVetoed
+from holdfast.core import membership, treating
+from holdfast.domain.event import CheckAsked, NodeCordoned, NodeUncordoned, PlanApproved, PlanVetoed, TreatmentUndone
 from holdfast.domain.incident import Incident
 from holdfast.domain.plan import Plan, Rung
-from holdfast.domain.state import State
+from holdfast.domain.state import NodeState, State
+from holdfast.domain.treatment import Treatment
 
 DEADLINE = "answer"
-Said = PlanApproved | PlanVetoed | NodeCordoned | NodeUncordoned
+Said = PlanApproved | PlanVetoed | NodeCordoned | NodeUncordoned | CheckAsked | TreatmentUndone
 
 
 def waiting(state: State) -> Incident | None:
@@ -26,7 +27,7 @@ def waiting(state: State) -> Incident | None:
 def proposal(incident: Incident, job: str) -> str:
     """In one sentence, with what a person can do."""
     plan = incident.plans[-1]
-    return f"waiting for a person: would {plan.rung.name.lower()}: {plan.because}; `holdfast approve {job}` lets it, `holdfast veto {job}` does not"
+    return f"waiting for a person: would {plan.name}: {plan.because}; `holdfast approve {job}` lets it, `holdfast veto {job}` does not"
 
 
 def refused(state: State, said: Said) -> str:
@@ -39,16 +40,32 @@ def refused(state: State, said: Said) -> str:
             if incident is None:
                 return "no plan waits for an answer" + ("" if state.spec.policy.mode != "auto" else "; plans are carried out as they are made (--policy auto)")
             return _refused_instead(incident.plans[-1], said.instead) if isinstance(said, PlanVetoed) and said.instead else ""
-        case NodeCordoned(node=node) | NodeUncordoned(node=node):
+        case TreatmentUndone():
+            if state.treatment == Treatment():
+                return "training does what the script says: nothing was changed"
+            return "" if treating.undone(state) != state.treatment else f"nothing can be taken back: {state.treatment}, and that is behind"
+        case NodeCordoned(node=node) | NodeUncordoned(node=node) | CheckAsked(node=node):
             if node not in state.nodes:
                 return f"there is no node {node!r}; there are {', '.join(sorted(state.nodes)) or 'none yet'}"
+            if isinstance(said, CheckAsked):
+                return _refused_check(state, node)
+            if isinstance(said, NodeUncordoned) and said.withdrawn:
+                return "" if node in state.notices else f"no notice of {node} is known"
             return f"{node} is not cordoned" if isinstance(said, NodeUncordoned) and node not in state.cordoned else ""
 
 
+def _refused_check(state: State, node: str) -> str:
+    if state.nodes[node].state is not NodeState.READY:
+        return f"{node} is not there to be checked: {membership.why_not_used(state, node)}"
+    if _runs_on(state, node):
+        return f"{node} is in the gang, and a check would disturb it: `holdfast drain` has the gang leave it"
+    return ""
+
+
 def _refused_instead(plan: Plan, instead: str) -> str:
-    found = next((one for one in plan.candidates if one.rung.name.lower() == instead), None)
+    found = next((one for one in plan.candidates if one.name == instead), None)
     if found is None:
-        return f"{instead!r} is no rung; there are {', '.join(one.rung.name.lower() for one in plan.candidates)}"
+        return f"{instead!r} is no rung; there are {', '.join(one.name for one in plan.candidates)}"
     return "" if found.possible else f"{instead} is not possible: {found.because}"
 
 
@@ -59,6 +76,10 @@ def agreed(state: State, said: Said) -> str:
             return "approved: it is carried out"
         case PlanVetoed(instead=instead):
             return f"vetoed: {instead} instead" if instead else "vetoed: the job is stopped, and can be resumed"
+        case CheckAsked(node=node):
+            return f"{node} is checked, once the gang works and other checks are over; `holdfast nodes` says what comes of it"
+        case TreatmentUndone():
+            return "training is as the script says from the next save on; data that was passed over stays out"
         case NodeUncordoned(node=node):
             return f"{node} may be given ranks again"
         case NodeCordoned(node=node):
@@ -74,5 +95,5 @@ def _runs_on(state: State, node: str) -> bool:
 def chosen(plan: Plan, said: PlanVetoed) -> Plan:
     """The plan of the rung that was asked for in its place."""
     rung = Rung[said.instead.upper()]
-    because = f"{said.who or 'somebody'} chose it instead of {plan.rung.name.lower()}" + (f": {said.because}" if said.because else "")
+    because = f"{said.who or 'somebody'} chose it instead of {plan.name}" + (f": {said.because}" if said.because else "")
     return Plan(rung=rung, because=because, drop=plan.drop, take=plan.take if rung is plan.rung else (), candidates=plan.candidates, distrust=plan.distrust)

@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from holdfast.domain.diagnosis import Cause, Diagnosis
+from holdfast.domain.finding import NUMBERS
 from holdfast.domain.incident import Incident, IncidentPhase
 from holdfast.domain.state import Attempt, State
 
 DEADLINE = "verify"
 WORKED, CAME_BACK, UNSOUND = "worked", "came_back", "unsound"
-_NUMBERS = ("loss_jump", "not_finite", "replicas_disagree")  # What is found when training does not go on where it was: the loss of all generations is watched.
 
 
 def begin(state: State) -> None:
@@ -28,7 +28,7 @@ def passed(state: State, because: str) -> None:
     """The window is over, or the job is, and nothing came back."""
     last = _last(state)
     if last is not None and not last.outcome and not any(one.is_open and not one.stands for one in state.incidents):
-        off = next((one for incident in _beside(state, last) for one in incident.findings if one.kind in _NUMBERS), None)
+        off = next((one for incident in _beside(state, last) for one in incident.findings if one.kind in NUMBERS), None)
         outcome, said = (WORKED, because) if off is None else (UNSOUND, f"training does not go on where it was: {off.because}")
         _keep(state, replace(last.tell(state.at, f"{outcome}: {said}"), outcome=outcome))
 

@@ -1,0 +1,238 @@
+"""Deciding: from a gang that has stopped to an act.
+
+    nothing of it is left ─► the cause, by `diagnose` ─► the rung, by `recover` ─► it is acted on, or proposed to a person
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from holdfast.core import asking, checks, membership, rejoining, standing, treating, verifying
+from holdfast.core.base import PERMANENT_CODE
+from holdfast.core.forming import Forming
+from holdfast.diagnose.collectives import sharpen
+from holdfast.diagnose.first_cause import diagnose
+from holdfast.diagnose.taxonomy import CLASSES, Permanence
+from holdfast.domain.diagnosis import TRAINING, Cause, Diagnosis
+from holdfast.domain.event import StopAsked
+from holdfast.domain.finding import Finding
+from holdfast.domain.goodput import Bucket
+from holdfast.domain.incident import Incident, IncidentPhase
+from holdfast.domain.job import JobPhase, Mode, Outcome
+from holdfast.domain.plan import Plan, Rung
+from holdfast.domain.state import Gang, NodeState
+from holdfast.recover.costs import costs_of, node_wait
+from holdfast.recover.ladder import Fleet, decide
+from holdfast.recover.memory import adjust
+from holdfast.recover.treating import treat
+
+CORRECTED = 0.95  # How sure a person's word makes it.
+_OF_THE_SIZE = (Cause.EXCEPTION, Cause.EXIT_CODE, Cause.OUT_OF_MEMORY)  # What a script may come to on fewer nodes than it was written for.
+
+
+class Deciding(Forming):
+    __slots__ = ()
+
+    def _stopped_if_done(self) -> None:
+        """When nothing of the generation is left anywhere: say what it was, choose what to do, and do it."""
+        state, gang = self.state, self.state.gang
+        if state.phase is not JobPhase.STOPPING or gang is None:
+            return
+        of_it = (gang.generation, gang.kept_of) if gang.kept else (gang.generation,)
+        if any(pending.kind in ("StopGang", "PartGang") and pending.generation in of_it for pending in state.pending.values()):
+            return
+        incident = self._open_incident()
+        if state.stop is not None:
+            self._stopped_as_asked(state.stop, gang)
+            return
+        if self._ran_to_its_end(gang):
+            self._finish("every rank ran to its end before it had to stop")
+            return
+        if gang.waiting and state.moving and rejoining.cannot(state):
+            self._stop_waiting(gang, state.moving)
+            return
+        if state.moving:
+            self._enter(JobPhase.WAITING, state.moving)
+            state.ledger.enter(Bucket.RENDEZVOUS, state.at)
+            self._form_if_possible()
+            self._wait_for_nodes()
+            return
+        assert incident is not None
+        state.ledger.enter(Bucket.DIAGNOSE, state.at)
+        incident = self._note_how_far_it_was(incident)
+        diagnosis = self._judged(incident)
+        if diagnosis.step < 0 <= state.step:
+            diagnosis = replace(diagnosis, step=state.step)
+        if state.attempts and self._ran_healthily():
+            state.attempts[-1] = replace(state.attempts[-1], progressed=True)
+        verifying.judge(state, incident, diagnosis)
+        plan = self._decide(diagnosis)
+        if gang.waiting and (not rejoining.keeps(plan) or rejoining.cannot(state)):
+            self._stop_waiting(gang, plan.because)
+            return
+        state.attempts.append(treating.attempt(state, verifying.attempt(state, diagnosis, plan.rung, self._blamed(diagnosis, gang)), diagnosis, plan))
+        incident = replace(
+            incident, diagnoses=(*incident.diagnoses, diagnosis), plans=(*incident.plans, plan),
+            exits_judged=len(incident.exits), findings_judged=len(incident.findings),
+        )  # fmt: skip
+        self._keep(incident.tell(state.at, f"diagnosed: {diagnosis.cause} ({diagnosis.confidence:.0%}): {diagnosis.because}"))
+        self._act(plan, diagnosis)
+
+    def _stopped_as_asked(self, stop: StopAsked, gang: Gang) -> None:
+        if self._ran_to_its_end(gang):
+            self._finish("every rank ran to its end before it had to stop")
+        else:
+            self._end(Outcome.STOPPED, stop.code, stop.because)
+
+    def _ran_to_its_end(self, gang: Gang) -> bool:
+        """What did so on NaN has nothing to show for it."""
+        incident = self._open_incident()
+        poisoned = incident is not None and any(finding.kind == "poisoned_checkpoint" for finding in incident.findings[incident.findings_judged :])
+        return len(gang.finished) == self.state.world_size and not poisoned
+
+    def _finish(self, because: str) -> None:
+        incident, gang = self._open_incident(), self.state.gang
+        assert gang is not None
+        if incident is not None:
+            self._close(incident, IncidentPhase.RESOLVED, because, step_after=max(gang.restore_step, -1))
+        verifying.passed(self.state, because)
+        treating.passed(self.state)
+        self._end(Outcome.FINISHED, 0, because)
+
+    def _stop_waiting(self, gang: Gang, because: str) -> None:
+        """They were kept for a rejoin that is not what is to be done."""
+        gang.waiting = {}
+        state = self.state
+        state.ledger.enter(Bucket.STOP, state.at)
+        self._stop_standing(gang, graceful=False, because=because)
+        self._stopped_if_done()
+
+    # What it was.
+
+    def _judged(self, incident: Incident) -> Diagnosis:
+        """What is wrong, by all that came since the last plan."""
+        findings = [one for one in incident.findings[incident.findings_judged :] if treating.breaks(self.state, one)]
+        diagnosis = diagnose(incident.exits[incident.exits_judged :], findings, incident.stacks)
+        if diagnosis.cause in TRAINING and diagnosis.sound < 0:
+            assert self.state.gang is not None
+            diagnosis = replace(diagnosis, sound=max(0, self.state.gang.restore_step))  # All ranks restored the same.
+        return self._as_corrected(sharpen(diagnosis, incident.collectives, incident.communication))
+
+    def _as_corrected(self, diagnosis: Diagnosis) -> Diagnosis:
+        """Where a person has said what a failure of this fingerprint is, that is what it is; and whether trying again can help follows from it."""
+        learned = self._spec.learned
+        said = dict(learned.corrections).get(diagnosis.fingerprint, "") if learned is not None and diagnosis.fingerprint else ""
+        if said not in CLASSES:
+            return diagnosis
+        because = f"{said}, as somebody corrected an earlier one of the same fingerprint: {diagnosis.because}"
+        permanent = CLASSES[said].permanence is Permanence.PERMANENT
+        return replace(diagnosis, corrected=said, permanent=permanent, confidence=max(diagnosis.confidence, CORRECTED), because=because)
+
+    def _note_how_far_it_was(self, incident: Incident) -> Incident:
+        """The dead tell exactly how far they were; what was told in life may be seconds old."""
+        state = self.state
+        reached = [exit.step for exit in incident.exits[incident.exits_judged :] if exit.step >= 0]
+        if reached:
+            state.step = max(state.step, min(reached))
+            state.step_best = max(state.step_best, state.step)
+        return replace(incident, step_before=max(incident.step_before, state.step))
+
+    def _ran_healthily(self) -> bool:
+        """A script that does not beat shows progress only by staying up."""
+        gang = self.state.gang
+        assert gang is not None
+        return not gang.beats and gang.started_at > 0 and self.state.at - gang.started_at >= self._policy.healthy_s
+
+    def _blamed(self, diagnosis: Diagnosis, gang: Gang) -> str:
+        """The node to blame: as diagnosed, else the one on which all culprits ran."""
+        nodes = {gang.nodes[rank // self._spec.ranks_per_node] for rank in diagnosis.ranks if 0 <= rank < self.state.world_size}
+        return diagnosis.node or (nodes.pop() if len(nodes) == 1 else "")
+
+    # What to do.
+
+    def _decide(self, diagnosis: Diagnosis, *, only: str = "") -> Plan:
+        """`only`: the remedy that a person has chosen."""
+        state, gang = self.state, self.state.gang
+        assert gang is not None
+        usable, spec, policy = membership.usable(state), self._spec, self._policy
+        adjustment = adjust(diagnosis, state.fitting)
+        if adjustment is None:
+            self._note_refused(diagnosis, gang)
+        cleaning = self._count(NodeState.CLEANING)
+        fleet = Fleet(
+            gang=gang.nodes, spares=tuple(name for name in usable if name not in gang.nodes), lost=tuple(sorted(state.nodes.keys() - set(usable))),
+            checkpoint=gang.restore or "", checkpoint_step=gang.restore_step, blamed=self._blamed(diagnosis, gang), avoided=state.avoided,
+            asked=spec.nodes, least=spec.least_nodes,
+            refused={int(nodes): why for nodes, why in state.refused.items()}, costs=costs_of(state.incidents, self._first_s(gang)),
+            can_rejoin=rejoining.cannot(state),
+            node_wait=node_wait(
+                state.absences, otherwise_s=policy.node_wait_s, cleaning_s=policy.kill_wait_s if len(usable) + cleaning >= spec.nodes else None
+            ),
+        )  # fmt: skip
+        if diagnosis.cause in TRAINING:
+            history = state.attempts[:-1] if only else state.attempts  # The last one is of the plan that the person did not want.
+            return treat(diagnosis, history, fleet, policy, state.treatment, at=state.at, only=only)
+        return decide(diagnosis, state.attempts, fleet, policy, spec.learned, at=state.at, job=spec.job, adjustment=adjustment)
+
+    def _first_s(self, gang: Gang) -> float | None:
+        return None if gang.ready_after_s is None else gang.ready_after_s + self._policy.abort_grace_s
+
+    def _note_refused(self, diagnosis: Diagnosis, gang: Gang) -> None:
+        """A script that fails before its first step on fewer nodes, in the same way twice, and took steps on more, does not run on so few."""
+        state, count, last = self.state, len(gang.nodes), self.state.attempts[-1] if self.state.attempts else None
+        if count == self._spec.nodes or gang.ready or state.step_best < 0 or diagnosis.cause not in _OF_THE_SIZE:
+            return
+        if diagnosis.permanent or (last is not None and (last.fingerprint, last.nodes) == (diagnosis.fingerprint, count)):
+            state.refused[str(count)] = diagnosis.because
+
+    def _act(self, plan: Plan, diagnosis: Diagnosis) -> None:
+        state = self.state
+        incident = self._open_incident()
+        assert incident is not None
+        if plan.rung is Rung.STOP:
+            outcome, code = (Outcome.PERMANENT, PERMANENT_CODE) if plan.permanent else (Outcome.FAILED, diagnosis.own_code)
+            self._end(outcome, code, plan.because)
+            return
+        if self._policy.mode is not Mode.AUTO and state.approved != incident.id:
+            said = asking.proposal(incident, self._spec.job)
+            self._keep(incident.tell(state.at, said))
+            self._enter(JobPhase.WAITING, said)
+            state.ledger.enter(Bucket.WAIT, state.at)
+            state.deadlines[asking.DEADLINE] = state.at + self._policy.answer_wait_s
+            return
+        state.approved = 0
+        self._keep(incident.move(IncidentPhase.ACTING, at=state.at, because=f"{plan.name}: {plan.because}"))
+        left = [name for name in plan.drop if state.nodes[name].state is NodeState.READY and name not in state.cordoned]
+        state.avoided = (*state.avoided, *left)
+        for name in left:
+            checks.suspect(state, name, plan.because)
+        state.fitting = plan.fitting or state.fitting
+        if plan.rung is Rung.ROLL_BACK:
+            treating.begin(state, plan, diagnosis, incident.id)
+        if plan.distrust:
+            state.distrusted = (*state.distrusted, plan.distrust)
+            state.poisoned = (*state.poisoned, plan.distrust) if diagnosis.cause is Cause.POISONED_CHECKPOINT else state.poisoned
+        self._enter(JobPhase.WAITING, plan.because)
+        state.ledger.enter(Bucket.WAIT if plan.wait_s else Bucket.REPLACE if plan.rung is Rung.REPLACE else Bucket.RENDEZVOUS, state.at)
+        if plan.rung is Rung.SHRINK or (plan.retire and not plan.take):
+            state.smaller = plan.because
+        elif len(plan.take) < len(plan.drop):
+            state.smaller = ""  # Nodes are waited for, also where a gang before this one was smaller.
+        if plan.wait_s:
+            state.deadlines["back_off"] = state.at + plan.wait_s
+        if plan.patience_s is not None:
+            state.deadlines["patience"] = state.at + plan.wait_s + plan.patience_s
+        self._form_if_possible()
+        self._wait_for_nodes()
+
+    def _advise(self, finding: Finding) -> None:
+        """A gang that still runs is left as it is, and what would be done is said."""
+        state, gang = self.state, self.state.gang
+        assert gang is not None
+        standing.found(state, finding)
+        incident = next(one for one in reversed(state.incidents) if one.is_open and any(known.key == finding.key for known in one.findings))
+        if incident.plans:
+            return
+        diagnosis = diagnose((), incident.findings, {})
+        incident = replace(incident, diagnoses=(diagnosis,), plans=(self._decide(diagnosis),))
+        self._keep(incident.tell(state.at, asking.proposal(incident, self._spec.job)))

@@ -1,0 +1,173 @@
+"""Forming: from a job that waits for nodes to ranks that are being started.
+
+    nodes enough ─► generation, gang ─► its store, and the checkpoint that every rank restores ─► each node starts its ranks
+"""
+
+from __future__ import annotations
+
+from holdfast.core import asking, membership, rejoining
+from holdfast.core.base import BROKEN_CODE, PERMANENT_CODE, Base
+from holdfast.domain.diagnosis import Cause
+from holdfast.domain.effect import FindCheckpoint, StartGang, StartStore
+from holdfast.domain.event import EffectDone
+from holdfast.domain.goodput import Bucket
+from holdfast.domain.job import JobPhase, Outcome
+from holdfast.domain.state import Gang, NodeState
+
+
+class Forming(Base):
+    __slots__ = ()
+
+    def _form_if_possible(self) -> None:
+        """Form a gang when the job waits for one and there are nodes enough."""
+        state = self.state
+        if state.phase is not JobPhase.WAITING or state.spec is None or {"back_off", asking.DEADLINE} & state.deadlines.keys():
+            return
+        kept = state.deal or (state.gang.nodes if state.gang is not None else ())
+        chosen = self._choose_nodes(kept, membership.size(state))
+        if chosen is None or self._leave_behind(chosen):
+            return
+        for name in ("nodes", "patience"):
+            state.deadlines.pop(name, None)
+        state.generation, state.deal = state.generation + 1, ()
+        self._forget("CheckNode")  # A gang comes first.
+        state.gang = rejoining.formed(state, Gang(generation=state.generation, nodes=chosen))
+        membership.formed(state, kept)
+        self._enter(JobPhase.STARTING, f"starting generation {state.generation} on {', '.join(chosen)}")
+        if state.ledger.open_bucket not in (Bucket.START, Bucket.REPLACE):
+            state.ledger.enter(Bucket.RENDEZVOUS, state.at)
+        self._ask_store(state.generation, chosen[0])
+        if state.gang.restore is None:
+            self._find_checkpoint()
+        self._start_if_ready()
+
+    def _choose_nodes(self, kept: tuple[str, ...], count: int) -> tuple[str, ...] | None:
+        return membership.choose(self.state, kept, count)
+
+    def _leave_behind(self, chosen: tuple[str, ...]) -> bool:
+        """Stop ranks that wait where the next gang cannot take them over. Whether it must wait until that is done."""
+        left = rejoining.left_behind(self.state, chosen)
+        for node in left:
+            assert self.state.gang is not None
+            self.state.nodes[node].state = NodeState.CLEANING
+            self._stop_on(node, self.state.gang.generation, graceful=False, because="its ranks waited for a gang that is formed otherwise")
+        return bool(set(left) & set(chosen))
+
+    # Waiting for nodes.
+
+    def _wait_for_nodes(self) -> None:
+        state = self.state
+        if state.phase is JobPhase.WAITING and not {"back_off", asking.DEADLINE} & state.deadlines.keys():
+            if state.ledger.open_bucket is not Bucket.START:
+                state.ledger.enter(Bucket.WAIT, state.at)
+            state.deadlines["nodes"] = state.at + self._policy.node_wait_s
+
+    def _out_of_patience(self) -> None:
+        state = self.state
+        if state.phase is JobPhase.WAITING:
+            state.smaller = "no node came within the time that waiting for one is worth"
+            self._form_if_possible()
+
+    def _nodes_did_not_come(self) -> None:
+        state, spec, ready, cleaning = self.state, self._spec, len(membership.usable(self.state)), self._count(NodeState.CLEANING)
+        if spec.least_nodes <= ready < spec.nodes and not state.smaller:
+            state.smaller = f"{ready} of {spec.nodes} nodes are usable, and no more came in time"
+            self._form_if_possible()
+        if state.phase is not JobPhase.WAITING:
+            return
+        if ready + cleaning >= spec.nodes or ready < spec.least_nodes <= ready + cleaning:
+            state.deadlines["nodes"] = state.at + self._policy.kill_wait_s  # A node that is being cleaned is usable in a moment, or lost.
+            return
+        refused = "".join(f"; the script does not run on {nodes}: {why}" for nodes, why in sorted(state.refused.items()))
+        cordoned = f"; {', '.join(sorted(state.cordoned))} cordoned: `holdfast uncordon` gives them back" if state.cordoned else ""
+        least = f"{spec.least_nodes} to {spec.nodes}" if spec.least_nodes < spec.nodes else str(spec.nodes)
+        self._end(Outcome.BROKEN, BROKEN_CODE, f"{least} nodes are needed, {ready} are usable, and no more came in time{refused}{cordoned}")
+
+    # What is restored.
+
+    def _find_checkpoint(self) -> None:
+        state = self.state
+        self._emit(FindCheckpoint(id=self._id(), generation=state.generation, because="every rank must restore the same one", distrusted=state.distrusted))
+
+    def _checkpoint_found(self, gang: Gang, found: EffectDone) -> None:
+        """After a poisoned checkpoint only an older one will do: what is no older was saved by the gang that restored it, and holds the same NaN."""
+        state = self.state
+        last = state.attempts[-1] if state.attempts else None
+        if found.checkpoint and last is not None and last.cause == Cause.POISONED_CHECKPOINT and found.checkpoint_step >= last.step:
+            state.distrusted = (*state.distrusted, found.checkpoint)
+            incident = self._open_incident()
+            if incident is not None:
+                self._keep(incident.tell(state.at, f"{found.checkpoint} is passed over: it is no older than what gave a loss that is not finite"))
+            self._find_checkpoint()
+        elif found.checkpoint and 0 <= state.at_most < found.checkpoint_step:
+            state.distrusted = (*state.distrusted, found.checkpoint)  # It was saved when training had gone wrong already, or as it went.
+            self._find_checkpoint()
+        elif not found.checkpoint and (state.poisoned or self._is_too_late_to_begin_anew()):
+            self._nothing_to_go_back_to()
+        else:
+            state.at_most = -1
+            gang.restore, gang.restore_step, gang.sources = found.checkpoint, found.checkpoint_step, found.sources
+            self._start_if_ready()
+
+    def _is_too_late_to_begin_anew(self) -> bool:
+        state = self.state
+        return state.at_most >= 0 and state.saved_step >= 0 and (state.trial is None or not state.trial.anew)
+
+    def _nothing_to_go_back_to(self) -> None:
+        """Starting from scratch would throw away all that was trained, most likely to come to the same place again."""
+        names, step = ", ".join(self.state.poisoned), self.state.at_most
+        why = f"{names} gave a loss that is not finite as soon as restored" if names else f"none is from step {step} or before, when training was still right"
+        because = (
+            f"no checkpoint is left to go back to: {why}. The data or the code at that step is a likelier "
+            "cause than a checkpoint, and nothing is started from scratch: mend it and resume, or run it under another name"
+        )
+        self._end(Outcome.PERMANENT, PERMANENT_CODE, because)
+
+    # Starting.
+
+    def _ask_store(self, generation: int, node: str) -> None:
+        """Ask for the store of a generation, unless it is up or asked for already."""
+        state = self.state
+        if state.store is not None and (state.store.generation, state.store.node) == (generation, node):
+            return
+        asked = [id for id, one in state.pending.items() if one.kind == "StartStore"]
+        if not any((state.pending[id].generation, state.pending[id].node) == (generation, node) for id in asked):
+            self._forget("StartStore")  # One that was asked for elsewhere would answer in this one's place.
+            self._emit(StartStore(id=self._id(), generation=generation, node=node, because="each generation has a store of its own"))
+
+    def _start_if_ready(self) -> None:
+        """Once the store answers and the checkpoint is known, every node starts its ranks."""
+        state, gang, spec, store = self.state, self.state.gang, self.state.spec, self.state.store
+        if gang is None or spec is None or store is None or (store.generation, store.node) != (gang.generation, gang.nodes[0]):
+            return
+        if state.phase is not JobPhase.STARTING or gang.restore is None or gang.asked:
+            return
+        gang.asked, gang.treatment = True, state.treatment
+        state.step = -1
+        for node_rank, node in enumerate(gang.nodes):
+            first = node_rank * spec.ranks_per_node
+            ranks = tuple(range(first, first + spec.ranks_per_node))
+            self._emit(
+                StartGang(
+                    id=self._id(), generation=gang.generation, node=node, ranks=ranks, node_rank=node_rank, sources=self._peers_with(ranks, node),
+                    nodes=len(gang.nodes), world_size=state.world_size, store_host=state.nodes[gang.nodes[0]].host,
+                    store_port=store.port, store_hosted=store.hosted, restarts=len(state.attempts), restore=gang.restore, env=spec.env,
+                    save_every=self._save_every(), save_asked=spec.save_every is not None, fitting=state.fitting, treatment=state.treatment,
+                    because=rejoining.beginning(gang), rejoin=bool(gang.kept), kept=tuple(rank for rank in gang.kept if rank in ranks), kept_of=gang.kept_of,
+                    moved=gang.moved.get(node, 0),
+                )
+            )  # fmt: skip
+
+    def _save_every(self) -> int | None:
+        """What `--checkpoint-every` said in steps, or what was chosen last: a new generation need not find it out again."""
+        asked, chosen = self._spec.save_every, self.state.interval
+        if asked is not None and asked.steps is not None:
+            return asked.steps
+        return chosen.every if chosen is not None and chosen.automatic else None
+
+    def _peers_with(self, ranks: tuple[int, ...], node: str) -> dict[str, str]:
+        """For each of these ranks whose part is in the memory of another node than `node`: where to get it."""
+        state, gang = self.state, self.state.gang
+        assert gang is not None
+        held = {str(rank): gang.sources[str(rank)] for rank in ranks if gang.sources.get(str(rank), node) != node}
+        return {rank: state.nodes[holder].peer for rank, holder in held.items() if holder in state.nodes}
