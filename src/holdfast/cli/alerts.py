@@ -12,9 +12,9 @@ import msgspec
 import typer
 from rich.console import Console
 
-from holdfast.cli import AsJson, Name, State
 from holdfast.cli.alerts_shown import alerts_json, alerts_tables
 from holdfast.cli.checkpoints.drawing import print_json, when_text
+from holdfast.cli.common import AsJson, Name, State
 from holdfast.cli.job import hold, is_held, known_job
 from holdfast.cli.words import count, one_line
 from holdfast.control.alerts.answer import Answer, Verdict

@@ -12,8 +12,8 @@ import msgspec
 import typer
 from rich.console import Console
 
-from holdfast.cli import AsJson, State
 from holdfast.cli.checkpoints.drawing import print_json
+from holdfast.cli.common import AsJson, State
 from holdfast.cli.foretelling import foretold
 from holdfast.cli.job import jobs, state_of
 from holdfast.cli.learning_shown import corrections_table, report, report_json

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from holdfast.cli.common import AsJson
+
 ClusterFile = Annotated[Path | None, typer.Option("--cluster", metavar="FILE", help="Nodes, accounts and jobs, in YAML or JSON.", show_default="none")]
 TraceFile = Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Or replay the jobs of this CSV file.", show_default="none")]
 At = Annotated[str, typer.Option("--at", metavar="SECONDS", help="Up to this moment of the trace: seconds, or 36h, 3d.", show_default="its last submission")]
@@ -15,7 +17,6 @@ GpusPerNode = Annotated[int, typer.Option("--gpus-per-node", min=1, help="With a
 PolicyName = Annotated[str, typer.Option("--policy", help="With a trace: who decides, holdfast or health-blind.")]
 Days = Annotated[str, typer.Option(metavar="A:B", help="With a trace: only jobs that were submitted on these days.", show_default="all")]
 Clip = Annotated[str, typer.Option(metavar="TIME", help="With a trace: no job runs longer.", show_default="as they are")]
-AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
 def queue(

@@ -12,8 +12,8 @@ import typer
 from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
-from holdfast.cli import AsJson
 from holdfast.cli.checkpoints.drawing import new_table, print_json
+from holdfast.cli.common import AsJson
 from holdfast.cli.words import count, one_line
 from holdfast.control.rulebook import own, rules_in_force, shipped, text_of
 from holdfast.detect.rules.cases import Case, Result, read_cases, run_case

@@ -18,10 +18,10 @@ from holdfast.checkpoint.chunks import read_chunk
 from holdfast.checkpoint.exchange import need_torch
 from holdfast.checkpoint.found import CheckpointFound
 from holdfast.checkpoint.state import get_tensors
-from holdfast.cli import AsJson, State
 from holdfast.cli.checkpoints.drawing import ROWS, Bar, and_more, new_grid, print_json, shortened
 from holdfast.cli.checkpoints.held import Held, holdings, plain_text
 from holdfast.cli.checkpoints.place import InStore, Where, choose, place_of
+from holdfast.cli.common import AsJson, State
 from holdfast.cli.words import one_line
 
 

@@ -11,9 +11,9 @@ import typer
 from holdfast.checkpoint.exchange import Format, export_checkpoint, import_checkpoint
 from holdfast.checkpoint.found import look_at
 from holdfast.checkpoint.told import Told
-from holdfast.cli import AsJson, State
 from holdfast.cli.checkpoints.drawing import Bar, print_json, size_text
 from holdfast.cli.checkpoints.place import InStore, Where, Which, address_of, choose, opened, place_of
+from holdfast.cli.common import AsJson, State
 from holdfast.cli.words import count, one_line
 from holdfast.errors import UserError
 

@@ -13,9 +13,9 @@ from rich.text import Text
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointMismatch
 from holdfast.checkpoint.found import CheckpointFound, list_directories, look_at
 from holdfast.checkpoint.layout import MANIFEST, RETIRED, parse_directory_name
-from holdfast.cli import AsJson, State
 from holdfast.cli.checkpoints.drawing import new_grid, new_table, numbers_text, print_json, size_text, when_text
 from holdfast.cli.checkpoints.place import InStore, Place, Where, place_of
+from holdfast.cli.common import AsJson, State
 from holdfast.cli.words import one_line
 
 

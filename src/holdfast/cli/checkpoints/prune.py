@@ -11,9 +11,9 @@ import typer
 
 from holdfast.checkpoint.found import CheckpointFound, list_complete
 from holdfast.checkpoint.remove import Retention, kept
-from holdfast.cli import AsJson, State
 from holdfast.cli.checkpoints.drawing import numbers_text, print_json, size_text
 from holdfast.cli.checkpoints.place import InStore, Where, choose, place_of
+from holdfast.cli.common import AsJson, State
 from holdfast.cli.words import count
 from holdfast.errors import UserError
 

@@ -12,11 +12,11 @@ from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from holdfast.checkpoint.found import CheckpointFound
-from holdfast.cli import AsJson, State
 from holdfast.cli.checkpoints.drawing import ROWS, and_more, new_grid, new_table, numbers_text, print_json, shortened, size_text, when_text
 from holdfast.cli.checkpoints.held import Held, holdings, plain_text
 from holdfast.cli.checkpoints.listing import about_json
 from holdfast.cli.checkpoints.place import InStore, Where, Which, choose, place_of
+from holdfast.cli.common import AsJson, State
 from holdfast.cli.words import count, one_line
 
 _NUMBER: Final = re.compile(r"(?<![^.])\d+(?![^.])")

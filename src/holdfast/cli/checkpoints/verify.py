@@ -14,11 +14,11 @@ from holdfast.checkpoint.errors import CheckpointCorrupt
 from holdfast.checkpoint.found import CheckpointFound, list_complete
 from holdfast.checkpoint.layout import Chunk, parse_directory_name
 from holdfast.checkpoint.told import Told
-from holdfast.cli import AsJson, State
 from holdfast.cli.checkpoints.drawing import Bar, print_json, size_text
 from holdfast.cli.checkpoints.held import holdings
 from holdfast.cli.checkpoints.listing import Row, row_of, rows_in
 from holdfast.cli.checkpoints.place import InStore, Place, Where, Which, choose, place_of
+from holdfast.cli.common import AsJson, State
 from holdfast.cli.words import duration, one_line
 
 _READERS: Final = 8

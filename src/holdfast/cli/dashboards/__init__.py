@@ -18,8 +18,8 @@ from typing import Annotated, Any
 import typer
 import yaml
 
-from holdfast.cli import AsJson
 from holdfast.cli.checkpoints.drawing import print_json
+from holdfast.cli.common import AsJson
 from holdfast.cli.dashboards.boards import BOARDS
 from holdfast.cli.dashboards.grafana import dashboard, provisioned_dashboards, provisioned_datasource
 from holdfast.cli.words import count

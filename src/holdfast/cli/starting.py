@@ -1,0 +1,330 @@
+"""`holdfast run`, `resume` and `attach`: what they take, and what is refused before anything is started."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib.util
+import json
+import os
+import secrets
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from holdfast.cli.common import AsJson, Name, State, live_view
+from holdfast.domain.job import JobSpec, Policy
+from holdfast.domain.learned import Learned
+from holdfast.errors import UserError
+from holdfast.launch.layout import JobDirectory, past_database
+from holdfast.settings import alerts_file, remote_root, state_root
+
+Detached = Annotated[bool, typer.Option("--detach", help="Run in the background.")]
+RemoteRoot = Annotated[
+    str | None,
+    typer.Option(
+        "--remote", metavar="URL", help="Keep checkpoints a second time below s3://bucket/path, webhdfs://host:port/path or /a/mounted/path; '' for nowhere.",
+        show_default="$HOLDFAST_REMOTE, or nowhere",
+    ),
+]  # fmt: skip
+AlertsFile = Annotated[
+    str | None,
+    typer.Option("--alerts", metavar="FILE", help="Tell people of incidents as this file says; '' for nobody.", show_default="$HOLDFAST_ALERTS, or nobody"),
+]
+TimeLimit = Annotated[str, typer.Option("--time-limit", metavar="TIME", help="The job should be run no longer than this, such as 12h.", show_default="none")]
+NoLearning = Annotated[bool, typer.Option("--no-learning", help="Use nothing that was learned from earlier jobs.")]
+
+
+class AsTorchrun(TyperCommand):
+    """Flags of torchrun that mean nothing here are known, so that the error can say why."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        from holdfast.cli.options import REFUSED
+
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            flag = str(getattr(error, "option_name", "")).replace("_", "-")
+            if flag not in REFUSED:
+                raise
+            raise UserError(f"{flag} is torchrun's and cannot be honoured: {REFUSED[flag]}") from error
+
+
+def run(
+    script: Annotated[str, typer.Argument(help="The training script; with -m a module, with --no-python a program.")],
+    arguments: Annotated[list[str] | None, typer.Argument(help="Passed on as they are.")] = None,
+    nproc: Annotated[str, typer.Option("--nproc-per-node", "--nproc_per_node", "--nproc", help="Ranks a node: a number, `gpu`, `cpu` or `auto`.")] = "1",
+    nodes: Annotated[str, typer.Option("--nnodes", "--nodes", help="Nodes, all on this machine; MIN:MAX: no fewer than MIN while others are lost.")] = "1",
+    spares: Annotated[int, typer.Option(min=0, help="Nodes kept ready to take the place of one that is lost.")] = 0,
+    domains: Annotated[
+        int, typer.Option(min=0, help="Failure domains, dealt round the nodes: a copy of a node's state is held in another.", show_default="one each")
+    ] = 0,
+    own_network: Annotated[
+        bool, typer.Option("--own-network", help="Each node in a network namespace of its own, from which only the other nodes are reached. Needs root.")
+    ] = False,
+    memory: Annotated[str, typer.Option(metavar="SIZE", help="All workers of a node together may have this much, such as 8GB.", show_default="no limit")] = "",
+    memory_high: Annotated[
+        str, typer.Option(metavar="SIZE", help="Above this the kernel holds the job up and takes memory back, and kills nobody.", show_default="no limit")
+    ] = "",
+    memory_per_worker: Annotated[str, typer.Option(metavar="SIZE", help="Each worker may have this much.", show_default="no limit")] = "",
+    cpus: Annotated[float | None, typer.Option(metavar="NUMBER", help="Cores' worth of time on each node, such as 1.5.", show_default="no limit")] = None,
+    cpu_weight: Annotated[int | None, typer.Option(metavar="1-10000", help="Against others when cores are short.", show_default="100")] = None,
+    max_processes: Annotated[int | None, typer.Option(metavar="NUMBER", help="Processes and threads on each node.", show_default="no limit")] = None,
+    gpus: Annotated[str, typer.Option(metavar="0,1,…", help="The GPUs the job may see, dealt to the nodes.", show_default="all")] = "",
+    private: Annotated[bool, typer.Option("--private", help="Temporary files and shared memory of the job's own on each node, gone with it.")] = False,
+    name: Annotated[str, typer.Option(help="Name the job. Run again with the same name, it goes on from its newest checkpoint.", show_default="made up")] = "",
+    module: Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module.")] = False,
+    no_python: Annotated[bool, typer.Option("--no-python", "--no_python", help="SCRIPT is a program to execute as it is.")] = False,
+    no_warm: Annotated[bool, typer.Option("--no-warm", help="Start every worker as a fresh interpreter.")] = False,
+    preimport: Annotated[list[str] | None, typer.Option(help="Import this in the warm parent, so that workers start with it. May be given often.")] = None,
+    max_restarts: Annotated[int | None, typer.Option("--max-restarts", "--max_restarts", min=0, help="At most this many.", show_default="per cause")] = None,
+    resize_every_s: Annotated[
+        float, typer.Option(min=0.0, help="With --nnodes MIN:MAX: seconds at least between two changes of a gang that runs.")
+    ] = Policy().resize_every_s,
+    policy: Annotated[
+        str, typer.Option(metavar="auto|ask|advise", help="What is planned is done; waits for `holdfast approve`; or is only said, while the gang runs.")
+    ] = "auto",
+    never: Annotated[
+        list[str] | None, typer.Option(metavar="RUNG", help="Never do this: rejoin, respawn, replace, shrink, roll_back. May be given often.")
+    ] = None,
+    budget: Annotated[
+        list[str] | None, typer.Option(metavar="[RUNG:]COUNT/TIME", help="At most so many remedies, such as replace:3/1h. May be given often.")
+    ] = None,
+    skip_batches: Annotated[
+        int | None,
+        typer.Option(min=0, help="The data of so many steps may be left out, in all, when training goes wrong with it.", show_default="8, for NaN alone"),
+    ] = None,
+    may_change: Annotated[
+        str,
+        typer.Option(metavar="LIMITS", help="When training goes wrong: how far a remedy may go, such as lr=0.1,clip=1.0,warmup=500.", show_default="nothing"),
+    ] = "",
+    stage: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATH[=TARGET]", help="Copied to every node's own disk before ranks start there, below $HOLDFAST_STAGED. May be given often."),
+    ] = None,
+    power_cap: Annotated[
+        float | None,
+        typer.Option(metavar="MIN_WATTS", min=1.0, help="A GPU throttled for heat gets a lower power limit, no lower than this.", show_default="left alone"),
+    ] = None,
+    notice_file: Annotated[
+        str,
+        typer.Option(
+            "--notice-file", metavar="PATH", help="A node is left before it goes once this file says so; {node} is its name.",
+            show_default="`notice` in the node's state directory",
+        ),
+    ] = "",
+    stop_grace_s: Annotated[float, typer.Option(min=0.0, help="Seconds workers get to save and leave when the job is stopped.")] = Policy().stop_grace_s,
+    save_every: Annotated[
+        str,
+        typer.Option(
+            "--checkpoint-every",
+            help="Save every so many steps, or in a time such as 30s or 5m, whatever the script says; `auto`: as often as is best.",
+            show_default="as the script says, else auto",
+        ),
+    ] = "",
+    time_limit: TimeLimit = "",
+    epoch_limit: Annotated[str, typer.Option(metavar="TIME", help="An epoch should take no longer than this.", show_default="none")] = "",
+    target: Annotated[
+        str, typer.Option(metavar="METRIC<=VALUE", help="What the job is run for: 'validation_loss<=0.5', 'accuracy_ratio>=0.9'.", show_default="none")
+    ] = "",
+    within: Annotated[str, typer.Option(metavar="TIME", help="The target should be reached within this.", show_default="no limit")] = "",
+    at_limit: Annotated[
+        str, typer.Option(metavar="report|stop", help="Beyond a limit: say so and why, and go on; or save, stop, and be ready to be resumed.")
+    ] = "report",
+    no_profile: Annotated[bool, typer.Option("--no-profile", help="Take no profile by itself when something is slow.")] = False,
+    no_learning: NoLearning = False,
+    shape: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="What decides how much memory it needs, such as batch=32; runs of one shape are compared.")
+    ] = None,
+    remote: RemoteRoot = None,
+    alerts: AlertsFile = None,
+    rules: Annotated[list[Path] | None, typer.Option("--rules", metavar="FILE", help="Rules of your own beside the shipped ones; may be given often.")] = None,
+    metrics: Annotated[
+        str, typer.Option(metavar="[HOST:]PORT", help="Answer Prometheus at this port with the series of all nodes; 0 for a free port.", show_default="nowhere")
+    ] = "",
+    agent_metrics: Annotated[
+        int | None, typer.Option(metavar="PORT", min=1, max=65535, help="Agents answer too, each for its node: node N at PORT + N.", show_default="nowhere")
+    ] = None,
+    metrics_token_file: Annotated[Path | None, typer.Option(metavar="FILE", help="Scrapers must know the token in it.")] = None,
+    metrics_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate, in PEM: metrics over HTTPS.")] = None,
+    metrics_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key.")] = None,
+    check: Annotated[bool, typer.Option("--check", help="Examine the machine first, as `holdfast doctor` does, and start nothing on a bad one.")] = False,
+    chaos: Annotated[bool, typer.Option("--chaos", help="Faults may be injected into this job: see `holdfast chaos`.")] = False,
+    standalone: Annotated[bool, typer.Option("--standalone", hidden=True, help="As torchrun spells it; a job here always is.")] = False,
+    detached: Detached = False,
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a training script and keep it running."""
+    from holdfast.cli.address import address_for, reached
+    from holdfast.cli.alerting import checked_alerts
+    from holdfast.cli.job import new_job
+    from holdfast.cli.metrics import metrics_at
+    from holdfast.cli.options import (
+        budgets_of,
+        check_fits,
+        checkpoint_every,
+        gpus_of,
+        limits_of,
+        may_change_of,
+        mode_of,
+        never_of,
+        nodes_of,
+        notice_file_of,
+        processes_per_node,
+        resources_of,
+        shape_of,
+        stages_of,
+    )
+
+    root = state_root(state)
+    least, most = nodes_of(nodes)
+    asked = resources_of(
+        memory=memory, memory_high=memory_high, memory_per_worker=memory_per_worker, cpus=cpus, cpu_weight=cpu_weight, max_processes=max_processes
+    )
+    spec = JobSpec(
+        job=name or _made_up_name(script), run=secrets.token_hex(8), argv=(script, *(arguments or ())), module=module, python=not no_python, cwd=os.getcwd(),
+        nodes=most, min_nodes=least if least < most else 0,
+        spares=spares, ranks_per_node=processes_per_node(nproc), warm=not no_warm, preimport=tuple(preimport or ()),
+        resources=asked, gpus=gpus_of(gpus, most + spares), private=private, domains=domains, own_network=own_network,
+        save_every=checkpoint_every(save_every), notice_file=notice_file_of(notice_file), stage=stages_of(stage or []), power_cap_watts=power_cap,
+        limits=limits_of(time_limit=time_limit, epoch_limit=epoch_limit, target=target, within=within, at_limit=at_limit),
+        policy=Policy(
+            max_restarts=max_restarts, stop_grace_s=stop_grace_s, profile_every_s=None if no_profile else Policy().profile_every_s,
+            resize_every_s=resize_every_s, mode=mode_of(policy), never=never_of(never or []), budgets=budgets_of(budget or []),
+            skip_batches=skip_batches, may_change=may_change_of(may_change),
+        ),
+        shape=shape_of(shape or []), chaos=chaos,
+    )  # fmt: skip
+    _check_script(spec)
+    check_fits(spec)
+    at = metrics_at(metrics, agent_metrics or 0, token_file=metrics_token_file, cert_file=metrics_cert, key_file=metrics_key, spec=spec)
+    spec = dataclasses.replace(spec, metrics=at, alerts=checked_alerts(alerts_file(alerts)), rules=_checked_rules(rules or []))
+    spec = dataclasses.replace(spec, learned=None if no_learning else _learned(root, spec))
+    if check:
+        from holdfast.cli.doctor import check_before
+
+        check_before(root, spec, sys.stderr)
+    directory = new_job(root, spec.job)
+    _run(directory, reached(dataclasses.replace(spec, remote=address_for(remote_root(remote), spec.job))), as_json=as_json, detached=detached)
+
+
+def resume(
+    job: Name,
+    remote: Annotated[str | None, typer.Option("--remote", metavar="URL", help="Another remote store; '' for none.", show_default="as it was")] = None,
+    alerts: Annotated[str | None, typer.Option("--alerts", metavar="FILE", help="Tell others of incidents; '' for nobody.", show_default="as it was")] = None,
+    time_limit: Annotated[str | None, typer.Option(metavar="TIME", help="Another time limit, in all; '' for none.", show_default="as it was")] = None,
+    at_limit: Annotated[str | None, typer.Option(metavar="report|stop", help="Beyond a limit: say so, or stop.", show_default="as it was")] = None,
+    no_learning: NoLearning = False,
+    detached: Detached = False,
+    state: State = None,
+    as_json: AsJson = False,
+) -> None:
+    """Run a job again as it was, from its newest checkpoint."""
+    import msgspec
+
+    from holdfast.cli.address import address_for, reached
+    from holdfast.cli.alerting import checked_alerts
+    from holdfast.cli.job import known_job
+    from holdfast.cli.options import limited_anew
+
+    directory = known_job(state_root(state), job)
+    spec = msgspec.json.decode(directory.spec.read_bytes(), type=JobSpec)
+    told = spec.alerts if alerts is None else checked_alerts(alerts)
+    spec = dataclasses.replace(spec, run=secrets.token_hex(8), alerts=told, remote=spec.remote if remote is None else address_for(remote, job))
+    spec = dataclasses.replace(spec, limits=limited_anew(spec.limits, time_limit, at_limit))
+    spec = dataclasses.replace(spec, learned=None if no_learning else _learned(state_root(state), spec))
+    _run(directory, reached(spec, again=True), as_json=as_json, detached=detached)
+
+
+def _run(directory: JobDirectory, spec: JobSpec, *, as_json: bool, detached: bool) -> None:
+    from holdfast.cli.job import hold
+    from holdfast.cli.run import detach, exit_code, run_job
+
+    if spec.chaos:
+        from holdfast.cli.chaos import prepared
+
+        spec = prepared(directory, spec)
+    if detached:
+        with hold(directory):
+            pass  # Said here rather than in the background, where nobody reads it.
+        directory.logs.mkdir(exist_ok=True)
+        if not detach(str(directory.logs / "run.log")):
+            print(json.dumps({"job": spec.job, "detached": True}) if as_json else f"{spec.job}: runs in the background; `holdfast attach {spec.job}` shows it")
+            return
+    live = live_view(as_json=as_json)
+    try:
+        ended = run_job(directory, spec, live)
+    finally:
+        live.close()
+    live.summary(ended)
+    raise typer.Exit(exit_code(ended))
+
+
+def attach(job: Name, state: State = None, as_json: AsJson = False) -> None:
+    """Watch a running job. Ctrl-C ends the watching, not the job."""
+    from holdfast.cli.job import known_job
+    from holdfast.cli.run import attach_job, exit_code
+
+    directory = known_job(state_root(state), job)
+    live = live_view(as_json=as_json)
+    try:
+        seen = attach_job(directory, live)
+    finally:
+        live.close()
+    if seen.outcome is None:
+        raise typer.Exit(0)
+    live.summary(seen)
+    raise typer.Exit(exit_code(seen))
+
+
+def _learned(root: Path, spec: JobSpec) -> Learned | None:
+    """What earlier jobs have taught; and a word of warning where they say that this one will not fit."""
+    if not past_database(root).exists():
+        return None
+    from holdfast.cli.lessons import learned_for, peak_warning
+
+    warning = peak_warning(root, spec)
+    if warning:
+        print(f"holdfast: {warning}", file=sys.stderr)
+    return learned_for(root, spec.job)
+
+
+def _checked_rules(files: list[Path]) -> tuple[str, ...]:
+    """A rule that would never fire is told of before anything is started."""
+    if not files:
+        return ()
+    from holdfast.control.rulebook import rules_in_force
+
+    problems = rules_in_force(files).problems
+    if problems:
+        raise UserError("the rules are not good; `holdfast rules check` says the same:\n" + "\n".join(f"  {problem}" for problem in problems))
+    return tuple(str(file.absolute()) for file in files)
+
+
+def _made_up_name(script: str) -> str:
+    stem = "".join(letter if letter.isalnum() or letter in "_-" else "-" for letter in Path(script).stem).strip("-")[:40]
+    return f"{stem or 'job'}-{time.strftime('%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+
+
+def _check_script(spec: JobSpec) -> None:
+    """What can be known to fail is refused before anything is started."""
+    name = spec.argv[0]
+    if spec.module or not spec.python:
+        if spec.module and importlib.util.find_spec(name.partition(".")[0]) is None and not Path(name.partition(".")[0]).exists():
+            raise UserError(f"there is no module {name!r} in this environment or in {spec.cwd}")
+        return
+    path = Path(name)
+    if not path.is_file():
+        near = [one.name for one in sorted(Path(spec.cwd).glob("*.py"))][:5]
+        raise UserError(f"there is no script {name!r} in {spec.cwd}" + (f"; there are {', '.join(near)}" if near else ""))
+    try:
+        ast.parse(path.read_bytes(), filename=name)
+    except SyntaxError as error:
+        raise UserError(f"{name} does not parse, line {error.lineno}: {error.msg}: {(error.text or '').strip()}") from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{name} cannot be read as a Python script: {error}") from error
