@@ -35,7 +35,7 @@ def test_the_quick_demo_survives_its_storm_and_leaves_a_report(state: Path, tmp_
     assert said["survived"]
     assert not said["problems"]
     assert [fault["fault"] for fault in said["faults"]] == ["worker_killed", "control_killed", "node_lost"]
-    assert said["steps"] == 150
+    assert said["steps"] == 400
     assert said["loss_last"] < 3.0  # Guessing among 256 bytes costs 5.5. When the first sample was taken, much may have been learned already.
     assert "storm: SIGKILL to control" in ran.stderr
     check_page(page.read_text(), said["job"])

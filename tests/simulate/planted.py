@@ -49,6 +49,8 @@ def found_at(bug: Bug, seeds: Iterable[int]) -> tuple[int, str] | None:
         for seed in seeds:
             try:
                 run(seed)
+            except TypeError:
+                raise  # What was planted does not fit in there any more.
             except Exception as broken:
                 return seed, f"{type(broken).__name__}: {broken}".partition("\n")[0]
     return None
@@ -227,8 +229,8 @@ def _begun_forgotten(real: Any) -> Any:
 
 
 def _position_off_by_one(real: Any) -> Any:
-    def begun(training: Training, generation: int, restore: str, store_port: int) -> Attempt:
-        attempt: Attempt = real(training, generation, restore, store_port)
+    def begun(training: Training, generation: int, restore: str, store_port: int, kept_of: int) -> Attempt:
+        attempt: Attempt = real(training, generation, restore, store_port, kept_of)
         attempt.position += bool(restore)
         return attempt
 

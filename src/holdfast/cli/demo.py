@@ -76,7 +76,7 @@ _WHOLE = _Plan(
     ),
 )  # fmt: skip
 _QUICK = _Plan(
-    steps=150, ranks_per_node=1, options=("--layers", "2", "--width", "64"),
+    steps=400, ranks_per_node=1, options=("--layers", "2", "--width", "64"),
     storm=(("worker_killed", 30, 1), ("control_killed", 55, 0), ("node_lost", 80, 0)),
 )  # fmt: skip
 

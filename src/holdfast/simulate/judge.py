@@ -306,7 +306,7 @@ class Judge:
         state, training = self.world.control.core.state, self.world.training
         steps = [attempt.step for attempt in state.attempts if attempt.cause == Cause.POISONED_CHECKPOINT]
         good = {one.name for one in training.saved.values() if one.whole} - training.poisoned - set(state.distrusted)
-        return bool(steps) and (not good or len(set(steps)) < len(steps))
+        return bool(steps or state.poisoned) and (not good or len(set(steps)) < len(steps))  # A job that is resumed has made no attempt yet.
 
     def going_back(self) -> None:
         state, training, policy = self.world.control.core.state, self.world.training, self.world.spec.policy

@@ -259,7 +259,7 @@ class VirtualNode:
             case PartGang():
                 self._part_gang(effect, answer)
             case CheckNode():
-                passed = not world.faults.strikes("check.fails", 0.3)
+                passed = not world.faults.strikes("check.fails", 0.8)
                 seen = {"passed": passed, "said": "as it should be" if passed else "not as it should be"}
                 port = world.port() if effect.part == "listen" else 0
                 world.clock.after(world.dice.choice((0.5, 3.0, 20.0)), lambda: answer({**seen, "port": port}))
