@@ -222,7 +222,7 @@ class Persist:
 
     def _doubt_if_the_disk_is_gone(self, path: Path, head: Head) -> None:
         """Durable, and whether the checkpoint became whole cannot be seen any more: as if the disk had not taken it, or it would never be written over."""
-        if head.said(Word.DURABLE) and not head.said(Word.FREE) and not self.may_go(head.seal.key) and not self._checkpoints.is_dir():
+        if head.said(Word.DURABLE) and not head.said(Word.FREE) and not self._checkpoints.is_dir() and not self.may_go(head.seal.key):
             say(path, Word.DURABLE, 0)
             say(path, Word.FAILED, head.seal.serial)
 

@@ -78,8 +78,10 @@ class Judge:
     def before(self, state: State, event: Event) -> None:
         self._exited = frozenset(state.gang.exited) if state.gang is not None else frozenset()
         self._generation = state.generation
-        goes = any(leaving.is_fixed(name) and at <= event.at for name, at in state.deadlines.items())  # A node that goes waits for no control.
-        self._awaited = frozenset(state.pending) if isinstance(event, Ticked) and event.away and not goes else frozenset()
+        was_away = isinstance(event, Ticked) and event.away
+        if was_away and any(leaving.is_fixed(name) and at <= event.at for name, at in state.deadlines.items()):
+            was_away = False  # A node that goes waits for no control.
+        self._awaited = frozenset(state.pending) if was_away else frozenset()
 
     def written(self, state: State, event: Event, effects: Sequence[Effect]) -> None:
         """An event, and what was decided on it, is in the journal."""
