@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tempfile
 import time
 
 from harness.jobs import SCRIPTS, Job, scratch_directory
@@ -61,23 +62,25 @@ def take_down(report: Report, kills: int, size: int) -> None:
         report.note("no GPU: how long the kernel takes to take a process down was left out")
         return
     gone, meanwhile = [], []
-    for _ in range(kills):
-        held, comes = (started(what, size) for what in ("holds", "comes"))
-        held.kill()
-        meanwhile.append(json.loads(comes.communicate("now\n", timeout=120)[0]))
-        held.wait()
-        again = started("holds", size)
-        began = time.monotonic()
-        again.kill()
-        again.wait()
-        gone.append(time.monotonic() - began)
+    with tempfile.TemporaryDirectory(prefix="holdfast-benchmark-", dir="/dev/shm") as memory:
+        for _ in range(kills):
+            held, comes = (started(what, size, memory) for what in ("holds", "comes"))
+            held.kill()
+            meanwhile.append(json.loads(comes.communicate("now\n", timeout=120)[0]))
+            held.wait()
+            again = started("holds", size, memory)
+            began = time.monotonic()
+            again.kill()
+            again.wait()
+            gone.append(time.monotonic() - began)
     report.series("without Holdfast: the kernel takes a killed process down", "s", gone)
     for what, words in {"context": "can use the GPU", "memory": "has as much of its memory", "registered": "has registered as much of the host's"}.items():
         report.series(f"without Holdfast: one that comes at the kill {words}", "s", [one[what] for one in meanwhile])
 
 
-def started(what: str, size: int) -> subprocess.Popen[str]:
-    process = subprocess.Popen([sys.executable, SCRIPTS / "gpu_held.py", what, str(size)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+def started(what: str, size: int, memory: str) -> subprocess.Popen[str]:
+    command = [sys.executable, SCRIPTS / "gpu_held.py", what, str(size), f"{memory}/held"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n", f"gpu_held.py {what} did not start"
     return process

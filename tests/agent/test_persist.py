@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
@@ -114,3 +116,46 @@ def test_what_a_rank_saved_here_before_it_got_another_number_goes_when_nothing_i
     assert look() == both[1:], "step 20 may still be needed"
     give_up(tmp_path, 20)
     assert look() == []
+
+
+def test_what_waits_for_the_disk_can_be_restored_from_memory_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, checkpoints = tmp_path / "memory", tmp_path / "checkpoints"
+    memory.mkdir()
+    checkpoints.mkdir()
+    persist, disk = Persist(memory, checkpoints), threading.Event()
+    monkeypatch.setattr(Disk, "create", lambda self, path: disk.wait(60.0) and io.FileIO(path, "wb"))
+    for which, step in enumerate((10, 20)):
+        seal(memory, checkpoints, rank=0, step=step, world_size=1, which=which)
+
+    async def steps() -> list[int]:
+        await persist.settle_index(within_s=30.0)
+        held = [one.step for one in persist.held()]
+        assert peek(memory / "snapshot-0-0").is_waiting, "the disk has taken nothing yet"  # type: ignore[union-attr]
+        disk.set()
+        await persist.settle(within_s=30.0)
+        return held
+
+    assert asyncio.run(steps()) == [10, 20]
+    assert not persist._ahead
+    assert [peek(memory / f"snapshot-0-{which}").said(Word.DURABLE) for which in (0, 1)] == [True, True]  # type: ignore[union-attr]
+
+
+def test_an_index_that_was_begun_for_what_is_given_up_is_given_up_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory, checkpoints = tmp_path / "memory", tmp_path / "checkpoints"
+    memory.mkdir()
+    checkpoints.mkdir()
+    persist, disk = Persist(memory, checkpoints), threading.Event()
+    monkeypatch.setattr(Disk, "create", lambda self, path: disk.wait(60.0) and io.FileIO(path, "wb"))
+    for which, step in enumerate((10, 20)):
+        seal(memory, checkpoints, rank=0, step=step, world_size=1, which=which)
+
+    async def given_up() -> None:
+        await persist.settle_index(within_s=30.0)
+        assert set(persist._ahead) == {memory / "snapshot-0-1"}
+        persist.hand_over(2, ranks=(), restore=directory_name(10, 1))
+        disk.set()
+        await persist.settle(within_s=30.0)
+
+    asyncio.run(given_up())
+    assert not persist._ahead
+    assert not (memory / "snapshot-0-1").exists()

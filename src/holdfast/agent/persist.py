@@ -23,7 +23,7 @@ from holdfast.checkpoint.commit import Shard, mark_failed, other_rank_failed
 from holdfast.checkpoint.disk import Disk
 from holdfast.checkpoint.found import list_directories
 from holdfast.checkpoint.layout import MANIFEST, directory_name, parse_directory_name
-from holdfast.checkpoint.persist import index_path, persist, read_index, verify
+from holdfast.checkpoint.persist import Indexing, index_path, persist, read_index, verify
 from holdfast.checkpoint.snapshot import NONE, Buffer, Head, Word, peek, say
 from holdfast.domain.held import Held
 
@@ -38,6 +38,7 @@ class Persist:
     def __init__(self, directory: Path, checkpoints: Path) -> None:
         self._directory, self._checkpoints, self._heads = directory, checkpoints, Heads(directory)
         self._busy: dict[int, asyncio.Task[None]] = {}  # By rank.
+        self._ahead: dict[Path, Indexing] = {}  # Of snapshots that wait for the one before them.
         self._verifying: dict[Path, asyncio.Task[None]] = {}
         self._sending: Counter[Path] = Counter()
         self.sealed = self._safe = (NONE, NONE)  # The newest generation and step that every rank has in memory; and a copy of.
@@ -187,11 +188,21 @@ class Persist:
                 waiting[rank].append((head.seal.key, path))
         for rank, found in waiting.items():
             if rank not in self._busy:
-                task = self._busy[rank] = asyncio.create_task(asyncio.to_thread(self._make_durable, rank, min(found)[1]))
+                path = min(found)[1]
+                task = self._busy[rank] = asyncio.create_task(asyncio.to_thread(self._make_durable, rank, path, self._ahead.pop(path, None)))
                 task.add_done_callback(lambda _, rank=rank: self._busy.pop(rank, None))  # type: ignore[misc]
+            if len(found) > 1:
+                self._index_ahead(max(found)[1])
+        for path in self._ahead.keys() - {path for found in waiting.values() for _, path in found}:
+            self._ahead.pop(path).give_up()
         return bool(self._busy)
 
-    def _make_durable(self, rank: int, path: Path) -> None:
+    def _index_ahead(self, path: Path) -> None:
+        """The disk takes seconds for the snapshot before, and until this one has an index a failure would have to wait for it, or do without."""
+        if path not in self._ahead and (buffer := Buffer.open(path)) is not None:
+            self._ahead[path] = Indexing(buffer)
+
+    def _make_durable(self, rank: int, path: Path, indexing: Indexing | None) -> None:
         buffer = Buffer.open(path)
         head = buffer.head if buffer is not None else None
         if buffer is None or head is None or not head.is_waiting:
@@ -204,7 +215,7 @@ class Persist:
                 return
             if not (self._checkpoints / head.seal.name / MANIFEST).exists():  # A disk that was gone may come back with it.
                 began = time.monotonic()
-                persist(buffer)
+                persist(buffer, indexing=indexing)
                 self._took_s.setdefault(rank, deque(maxlen=_RECENT)).append(time.monotonic() - began)
             say(path, Word.DURABLE, head.seal.serial)
         except Exception as error:  # Whatever it was: the worker is told, older checkpoints are kept, and the next save is tried.

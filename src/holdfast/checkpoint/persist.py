@@ -1,6 +1,7 @@
 """What an agent does with a snapshot: makes its index, makes it durable, and can say later whether it is still what it was.
 
-The index is made in a thread of its own, ahead of the disk: as soon as it is there the snapshot can be restored from memory and copied, whatever the disk does.
+The index is made in a thread of its own, ahead of the disk, which may still be busy with the snapshot before: as soon as it is there the snapshot can be
+restored from memory and copied, whatever the disk does.
 """
 
 from __future__ import annotations
@@ -24,29 +25,31 @@ from holdfast.checkpoint.snapshot import Buffer, peek
 _VERIFIERS: Final = 4  # Threads for each buffer. One took 1.1 s for 7.5 GB.
 
 
-def persist(buffer: Buffer, disk: Disk | None = None) -> Manifest | None:
-    """Make a sealed snapshot durable, and its index; the manifest when that completed its checkpoint. Raises what went wrong with the disk."""
+def persist(buffer: Buffer, disk: Disk | None = None, indexing: Indexing | None = None) -> Manifest | None:
+    """Make a sealed snapshot durable, and its index, unless that was begun before; the manifest when that completed its checkpoint. Raises what went wrong with
+    the disk."""
     disk, note = disk or Disk(), buffer.note()
     shard, checkpoints = Shard(**note["shard"]), Path(note["checkpoints"])
     kept = note["retention"]
     retention = Retention(**{**kept, "restored": tuple(kept["restored"]) if kept["restored"] else None})
-    hashing = _Hashing(buffer, note, best_algorithm())
+    if indexing is None or indexing.seal != buffer.head.seal:
+        indexing = Indexing(buffer)
 
     def fill(store: Store) -> str:
-        notes = {name: _put_section(store, buffer.data, section, hashing) for name, section in note["sections"].items() if not section.get("kept")}
+        notes = {name: _put_section(store, buffer.data, section, indexing) for name, section in note["sections"].items() if not section.get("kept")}
         return store.put(json.dumps(notes).encode()).digest
 
     try:
         return save_in_line(disk, checkpoints, shard, fill, retention)
     finally:
-        hashing.finish()
+        indexing.finish()
 
 
-def _put_section(store: Store, data: memoryview, section: dict[str, Any], hashing: _Hashing) -> dict[str, Any]:
+def _put_section(store: Store, data: memoryview, section: dict[str, Any], indexing: Indexing) -> dict[str, Any]:
     tensors = section["tensors"]
 
     def read(extents: Sequence[tuple[Extent, ...]]) -> Iterator[tuple[memoryview, Callable[[], str]]]:
-        for inside, digest in zip(extents, hashing.take(len(extents)), strict=True):
+        for inside, digest in zip(extents, indexing.take(len(extents)), strict=True):
             yield _bytes_of(data, tensors, inside), digest.result
 
     places = put_cut(store, [tensor["size"] for tensor in tensors], read)
@@ -117,15 +120,15 @@ def piece_with(buffer: Buffer, index: Index, digest: str) -> bytes | None:
     return None
 
 
-class _Hashing:
-    """The checksums of a content, made in a thread of their own so that they do not wait for the disk."""
+class Indexing:
+    """The checksums of a content, made in a thread of their own so that they do not wait for the disk. Written down as its index when all are there."""
 
-    def __init__(self, buffer: Buffer, note: dict[str, Any], algorithm: str) -> None:
+    def __init__(self, buffer: Buffer) -> None:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="holdfast-index")
-        self._buffer, self._shard, self._algorithm = buffer, note["shard"], algorithm
-        self._seal = buffer.head.seal
-        self._note = self._pool.submit(digest_of, buffer.note_bytes, algorithm)
-        self._data: list[Future[str]] = [self._pool.submit(_digest, data, algorithm) for data in _pieces(buffer.data, note)]
+        note, self._algorithm = buffer.note(), best_algorithm()
+        self._buffer, self._shard, self.seal = buffer, note["shard"], buffer.head.seal
+        self._note = self._pool.submit(digest_of, buffer.note_bytes, self._algorithm)
+        self._data: list[Future[str]] = [self._pool.submit(_digest, data, self._algorithm) for data in _pieces(buffer.data, note)]
         self._pool.submit(self._write)
         self._next = 0
 
@@ -135,7 +138,7 @@ class _Hashing:
         return self._data[self._next - count : self._next]
 
     def _write(self) -> None:
-        seal, shard = self._seal, self._shard
+        seal, shard = self.seal, self._shard
         index = Index(
             seal.serial, seal.generation, seal.step, shard["rank"], shard["world_size"], self._algorithm, self._note.result(),
             tuple(one.result() for one in self._data),
@@ -145,6 +148,9 @@ class _Hashing:
 
     def finish(self) -> None:
         self._pool.shutdown(wait=True)
+
+    def give_up(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _pieces(data: memoryview, note: dict[str, Any]) -> Iterator[Callable[[], memoryview]]:

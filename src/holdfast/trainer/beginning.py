@@ -6,6 +6,7 @@ saved.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
@@ -209,8 +210,8 @@ def _restore(
             raise
         say.line(str(corrupt))
         raise SystemExit(corrupt.exit_code) from corrupt  # Control knows this code, and goes back to an older checkpoint.
-    if place.rank == 0:
-        _sweep(directory, beginning, restored, say)
+    if place.rank == 0:  # Beside the training: gigabytes take a second to remove while the disk is busy, and nobody waits for it.
+        threading.Thread(target=_sweep, args=(directory, beginning, restored, say), name="holdfast-sweep", daemon=True).start()
     beats.step = beats.restored_step = beats.saved_step = restored.step
     beats.enter("start")
     return restored
