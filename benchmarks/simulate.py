@@ -1,6 +1,7 @@
 """The core in made-up worlds: does every seed keep its promises, is every place tried where something can go wrong, and would a mistake be found?
 
-Seeds       worlds from seed N on (--seed), each with a storm and then peace: no promise may be broken, no job may get stuck. Two processes share them.
+Seeds       worlds from seed N on (--seed), each with a storm and then peace: no promise may be broken, no job may get stuck. A process for every core
+            takes its share.
 Sites       each named fault site must be hit a hundred times in a thousand of these seeds, and the median seed must have a thousand events.
 Twice       seeds run a second time, in another process: the hash of the event log must be the same.
 Planted     mistakes put into the core and into what keeps the contract of control, agent and trainer (`tests/simulate/planted.py`): each must be found within
@@ -9,6 +10,7 @@ Planted     mistakes put into the core and into what keeps the contract of contr
 
 from __future__ import annotations
 
+import os
 import statistics
 import sys
 import time
@@ -24,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "simulate"))  # Bug
 from planted import BUGS, Bug, found_at
 
 BLOCK = 100  # Seeds that a process takes at once.
-PROCESSES = 2
+PROCESSES = os.cpu_count() or 1
 
 
 def main() -> None:
@@ -50,7 +52,7 @@ def surveyed(report: Report, pool: ProcessPoolExecutor, start: int, seeds: int) 
     report.bar(f"seeds of {seeds:,} that broke a promise", sum(len(one.failed) for one in found), "seeds", at_most=0)
     report.bar(f"hits of the rarest fault site in 1,000 seeds ({rarest[0]})", 1000 * sites[rarest[0]] / seeds, "hits", at_least=100)
     report.bar("events of the median seed (median over blocks of 100)", statistics.median(one.median_events for one in found), "events", at_least=1000)
-    report.series("seeds a second, two processes", "seeds/s", [seeds / wall_s])
+    report.series(f"seeds a second, {PROCESSES} processes", "seeds/s", [seeds / wall_s])
     report.series("events a second in one process", "events/s", [one.events_per_s for one in found])
     outcomes = {outcome: sum(one.outcomes.get(outcome, 0) for one in found) for outcome in sorted({name for one in found for name in one.outcomes})}
     report.note(f"{len(sites)} fault sites; outcomes: {outcomes}")

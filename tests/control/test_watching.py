@@ -15,9 +15,9 @@ from holdfast.domain.state import Gang, Node, NodeState, State
 from holdfast.wire.messages import Signals
 
 
-def running(generation: int = 1) -> State:
+def running(generation: int = 1, started_at: float = 0.0) -> State:
     state = State(phase=JobPhase.RUNNING, spec=JobSpec(job="j", argv=("t.py",), nodes=2, ranks_per_node=2))
-    state.gang = Gang(generation=generation, nodes=("a", "b"))
+    state.gang = Gang(generation=generation, nodes=("a", "b"), started_at=started_at)
     state.gang.ready = True
     return state
 
@@ -54,9 +54,19 @@ def test_a_new_generation_is_told_again_what_is_still_so() -> None:
     bad = {2: 15.0}
     look(watching, running(1), 1, rows(20, not_finite_since_step=bad))
     look(watching, running(1), 2, rows(21, not_finite_since_step=bad))
-    assert look(watching, running(2), 3, rows(30, not_finite_since_step=bad)) == [], "it may have been said of the one before"
-    events = look(watching, running(2), 4, rows(31, not_finite_since_step=bad))
+    began = running(2, started_at=3.2)
+    assert look(watching, began, 3, rows(30, not_finite_since_step=bad)) == [], "it was said of the one before"
+    events = look(watching, began, 4, rows(31, not_finite_since_step=bad))
     assert [(event.generation, event.finding.kind) for event in events if isinstance(event, FindingMade)] == [(2, "not_finite")]
+
+
+def test_what_was_said_since_the_last_look_counts_at_once_where_that_is_asked_for() -> None:
+    watching, state = Watching(()), running()
+    look(watching, state, 1, rows(10))
+    for message in rows(15, not_finite_since_step={2: 12.0}):
+        watching.take(message, 1.7)
+    assert watching.look(state, [], 1.8) == [], "it was looked half a second ago"
+    assert kinds(watching.look(state, [], 1.8, at_once=True)) == ["not_finite"]
 
 
 def test_a_loss_that_had_jumped_is_not_told_again_when_the_gang_goes_back_to_before_that() -> None:

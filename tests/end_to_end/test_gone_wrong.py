@@ -56,6 +56,16 @@ def test_a_bad_batch_is_left_out_and_nothing_else(state: Path) -> None:
     assert all(torch.isfinite(one).all() for one in torch.load(job.kept / "weights.pt", weights_only=True).values())
 
 
+def test_a_loss_that_turns_just_before_the_end_is_no_success(state: Path) -> None:
+    steps = 60
+    order: list[int] = Plain(length=steps * BATCH, seed=3, shuffle=True).of(0).tolist()
+    with gone_wrong(state, options=["--nproc-per-node", 2], steps=steps, step_s=0.02, poisoned=[order[(steps - 4) * BATCH]]) as job:
+        ended = job.finished(120.0)
+    assert tried(ended) == ["replay", "skip"], ended.incidents
+    assert ended.treatment == Treatment(left_out=(Window(first=steps - 4, last=steps - 4),))
+    assert all(torch.isfinite(one).all() for one in torch.load(job.kept / "weights.pt", weights_only=True).values())
+
+
 def test_a_node_that_computes_wrongly_is_found_out_by_a_replay_elsewhere(state: Path) -> None:
     with gone_wrong(state, options=["--nnodes", 2, "--spares", 1], bad_from=20) as job:
         ended = job.finished(120.0)

@@ -73,7 +73,9 @@ from holdfast.domain.event import (
     StopAsked,
     Ticked,
     TreatmentUndone,
+    WorkerExited,
 )
+from holdfast.domain.exit import ExitKind
 from holdfast.domain.job import JobSpec, Outcome
 from holdfast.domain.state import NodeState
 from holdfast.errors import HoldfastError
@@ -129,6 +131,7 @@ class Control:
         self._observer = Observer()
         self._rules = rules_of(directory)
         self._watching = Watching(self._rules, job=directory.job)
+        self._looked_before_end_of = 0  # The generation.
         self._alerts: Alerts | None = None
         self._memory = Memory()
         self._intervals = Intervals()
@@ -463,6 +466,8 @@ class Control:
             case Told(seq=seq, kind=kind, body=body):
                 event = by_our_clock(decode_event(kind, body), self._watching.ahead_s(hello.node), self.now())
                 if self._inbox.is_new(hello.instance, seq) and not self._observer.excuses(event):
+                    if isinstance(event, WorkerExited) and event.exit.kind is ExitKind.FINISHED:
+                        self._look_before_the_end(event.generation)
                     self.accept(replace(event, at=self.now()), lambda: channel.send(Ack(seq=seq)))
                 else:
                     asyncio.get_running_loop().call_soon(channel.send, Ack(seq=seq))  # After whatever waits to be written.
@@ -480,6 +485,15 @@ class Control:
                     reader.send(message)
             case _:
                 pass
+
+    def _look_before_the_end(self, generation: int) -> None:
+        """The first rank is done. What the numbers of the last second say counts before that does: a loss that turned just then is no success."""
+        if generation > self._looked_before_end_of:
+            self._looked_before_end_of = generation
+            if self._waiting:
+                self._take_waiting()  # Among it may be the first step of a gang that was there for a moment.
+            for event in self._watching.look(self._core.state, (), self.now(), at_once=True):
+                self.accept(event)
 
     def _uploads_stand(self, now: Uploading) -> None:
         """What a person should hear of it: that the store begins to fail, and that it works again."""

@@ -121,9 +121,9 @@ class Watching:
         """The nodes that were heard of late."""
         return self._heard.speaking(now, within_s)
 
-    def look(self, state: State, job: Iterable[Signal], now: float) -> list[Event]:
+    def look(self, state: State, job: Iterable[Signal], now: float, *, at_once: bool = False) -> list[Event]:
         """What has changed. `job` are the signals of the job as a whole."""
-        if now - self._looked_at < LOOK_EVERY_S:
+        if now - self._looked_at < LOOK_EVERY_S and not at_once:
             return []
         self._looked_at = now
         self._forget_the_lost(state)
@@ -134,7 +134,7 @@ class Watching:
         if gang is None or spec is None or state.phase is not JobPhase.RUNNING or not gang.ready:
             return []
         if self._generation is None or self._generation.number != gang.generation:
-            self._generation = _Generation(number=gang.generation, since=now, ranks=state.world_size)
+            self._generation = _Generation(number=gang.generation, since=gang.started_at, ranks=state.world_size)
             self._told = {}
             self._flapping.gang_is_new()
         nodes = [gang.nodes[rank // spec.ranks_per_node] for rank in range(state.world_size)]
