@@ -493,6 +493,9 @@ class Agent:
             self._parent.answered("store", row)  # A store that ended before it had a port: no torch in the job's interpreter.
 
     def _tell_exit(self, row: Row) -> None:
+        if row["code"] == 0 and self._channel is not None:  # Its last words: in the next ones it would be gone.
+            self._send_readings()
+            self._channel.send(self._measure.take(time.monotonic()))
         table = self._watch.table(row["rank"], row["generation"])
         beat = self._watch.remove(row["rank"], row["generation"])
         self._following.send(row["rank"])
