@@ -10,7 +10,7 @@
 
 VENV ?= .venv
 EXTRAS ?= torch,dev
-SOAK_SECONDS ?= 60
+SOAK_SECONDS ?= 25
 ARGS ?=
 PY := $(VENV)/bin/python
 

@@ -2,9 +2,9 @@
 
 Side by side: the same small DDP script and the same faults (a worker killed, one that raises, one that is stopped, one that sleeps) under Holdfast, torchrun as
 it comes and made reliable, and those peers that are installed (`--peers all` installs them into a cache of their own): how often every rank steps again, and
-how soon. Random faults: several jobs at once, each through `holdfast chaos`: nothing unrecovered, every sample used once an epoch, the weights of an
-undisturbed run bit for bit; and what cannot be survived is not tried again and again. Power cut: every process of a job killed at once, and the job started
-again. After each: is anything left behind?
+how soon. Random faults: jobs of many shapes at once, struck one fault after the other (harness/storms.py): nothing unrecovered, the samples and the weights of
+an undisturbed run; and what cannot be survived is not tried again and again. With `--record FILE` it goes on counting from what FILE holds. Power cut: every
+process of a job killed at once, and the job started again. Slow: a worker at a tenth of its speed is replaced. After each: is anything left behind?
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from __future__ import annotations
 import json
 import os
 import random
-import subprocess
 import sys
 import time
 from argparse import Namespace
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP
 
+from harness import storms
 from harness.jobs import Gang, Job, Torchrun, scratch_directory
 from harness.measure import Report, arguments, percentile, say
 from harness.peers import PEERS, SCRIPT
@@ -36,16 +35,13 @@ from holdfast.chaos.storm import WARM_S, left_behind
 from holdfast.chaos.undo import Undoing
 from holdfast.cli.words import remedy_of
 from holdfast.diagnose.together import leading
-from holdfast.domain.job import Outcome
+from holdfast.domain.state import Change
 from holdfast.launch.layout import JobDirectory
 
 RANKS = 2
 WARM_UP_STEPS = 15
 KILLED, RAISES, STOPPED, ASLEEP = "worker killed", "exception in a worker", "worker stopped", "worker asleep"
 FAULTS = (KILLED, RAISES, STOPPED, ASLEEP)
-# Those that any script survives on one node with a spare, and that take seconds: what only a gang sees that knows what is usual is in benchmarks/faults.py.
-RANDOM = "worker_killed,worker_stopped,exception,exit_at_start,rank_asleep,gil_held,agent_killed,control_killed"
-STEPS_PER_EPOCH, STEPS_PER_FAULT = 60, 60
 HOLDFAST, REJOINING, UNCHANGED = "holdfast", "holdfast, rejoining", "holdfast, script unchanged"
 
 
@@ -60,10 +56,12 @@ def main() -> None:
     texts = {
         "peers": "names of peers to install if they are not there, or all", "ways": "launchers, separated by commas: those with one of these words in them",
         "only": "parts, separated by commas: peers, random, permanent, power, slow",
+        "record": "file to which every random fault and every job that ended is added; what it holds counts too",
     }  # fmt: skip
     chosen = arguments(
         __doc__ or "", texts=texts, rounds=(10, 1, "of every fault under every launcher"), faults=(1000, 40, "random faults in all"),
-        jobs=(4, 2, "jobs at once"), cuts=(10, 2, "power cuts"), patience_s=(60, 45, "after which a job is not back"),
+        jobs=(4, 2, "jobs at once"), minutes=(60, 6, "of random faults, at most; it ends by itself within them"),
+        cuts=(10, 2, "power cuts"), patience_s=(60, 45, "after which a job is not back"),
     )  # fmt: skip
     random.seed(chosen.seed)
     report = Report("Chaos: what is survived, beside others; random faults; power cuts")
@@ -177,69 +175,49 @@ def settles(gang: Gang) -> bool:
 
 
 def random_faults(chosen: Namespace, scratch: Path, report: Report) -> None:
-    each = -(-chosen.faults // chosen.jobs)
-    epochs = 1 + each * STEPS_PER_FAULT // STEPS_PER_EPOCH
-    with run_counted(scratch, "calm", epochs) as calm:
-        calm.process.wait(600 + epochs)
-    said = []
-    with ExitStack() as stack:
-        jobs = [stack.enter_context(run_counted(scratch, f"struck-{number}", epochs)) for number in range(chosen.jobs)]
-        storms = [storm(scratch, job, each, chosen.seed + number) for number, job in enumerate(jobs)]
-        for one in storms:
-            stack.callback(one.kill)  # Its watchdog puts right what it did.
-        for job, one in zip(jobs, storms, strict=True):
-            text, complaint = one.communicate(timeout=60 * each + 600)
-            said.append(json.loads(text) if text.strip().startswith("{") else {"struck": [], "not_struck": [complaint.strip()[-300:]]})
-            job.process.wait(600)
-    struck = [told for one in said for told in one["struck"]]
-    report.raw["random"] = said
-    report.note(f"{len(struck)} random faults over {chosen.jobs} jobs: {dict(sorted(Counter(told['fault'] for told in struck).items()))}")
-    for left_out in {reason for one in said for reason in one["not_struck"]}:
-        report.note(f"not struck: {left_out}")
+    """Lanes of jobs for so many minutes; what the record holds already counts too."""
+    record = Path(chosen.record).resolve() if chosen.record else scratch / "record.jsonl"
+    storms.blow(scratch, jobs=chosen.jobs, minutes=chosen.minutes, enough=chosen.faults, seed=chosen.seed + len(storms.read(record, "job")), record=record)
+    struck, jobs, permanent, broken = (storms.read(record, what) for what in ("fault", "job", "permanent", "broken"))
+    report.raw |= {"faults": struck, "jobs": jobs, "permanent": permanent, "broken": broken}
+    for left_out, kinds in storms.LEFT_OUT.items():
+        report.note(f"left out, what {left_out}: {', '.join(kinds)}")
+    for not_done in sorted({f"{key} to {job['shape']} jobs" for job in jobs for key in job["not_done"]}):
+        report.note(f"not possible here: {not_done}")
+    report.note(f"{len(struck)} random faults over {len(jobs)} jobs: {_counted(told['fault'] for told in struck)}")
+    report.note(f"remedies: {_counted(told['remedy'] for told in struck)}; jobs: {_counted(job['shape'] for job in jobs)}")
+    report.note(f"done at: {_counted(one['commit'][:12] for one in struck)}")
+    for problem in [f"{job['job']}: {problem} ({job['evidence']})" for job in jobs for problem in job["problems"]][:20]:
+        say(f"NOT THE SAME END: {problem}")
+    for told in [one for one in struck if not one["recovered"]][:20]:
+        say(f"NOT RECOVERED: {told['job']}: {told['said']}, called {told['called']} ({told['evidence']})")
     report.series("random faults: until the job was well again", "s", [told["back_s"] for told in struck if told["back_s"] is not None])
     report.series("random faults: seconds lost for each", "s", [sum(told["lost_s"].values()) for told in struck])
+    report.series("faults that one job went through", "", [sum(told["job"] == job["job"] for told in struck) for job in jobs])
+    report.bar("random faults", len(struck), "faults", at_least=chosen.faults)
     report.bar("random faults: unrecovered", sum(not told["recovered"] for told in struck), "faults", at_most=0)
     report.bar("random faults: called by the right name", 100 * sum(told["right"] for told in struck) / max(1, len(struck)), "%", at_least=95)
-    wrong = [f"{job.name}: {problem}" for job in (calm, *jobs) for problem in miscounted(job, epochs)]
-    for problem in wrong[:5]:
-        say(f"SAMPLES: {problem}")
-    report.bar("samples lost or doubled", len(wrong), "samples", at_most=0)
-    weights = {job.name: weights_of(job) for job in (calm, *jobs)}
-    report.raw["weights"] = weights
-    report.bar("jobs with other weights than the undisturbed one", sum(one != weights["calm"] or not one for one in weights.values()), "jobs", at_most=0)
+    report.bar("jobs that did not end, or with other samples, or other weights", sum(bool(job["problems"]) for job in jobs), "jobs", at_most=0)
+    report.bar("jobs after which something was left behind", sum(bool(job["left"]) for job in jobs), "jobs", at_most=0)
+    report.bar("jobs that could not be judged", len(broken), "jobs", at_most=0)
+    report.bar("permanent faults that were tried again and again, beside them", sum(not one["good"] for one in permanent), "scripts", at_most=0)
+    treated = [job["job"] for job in jobs if job["treated"]]
+    if treated:
+        report.note(f"data was left out as a remedy, so that only their end was judged: {', '.join(treated)}")
 
 
-def run_counted(scratch: Path, name: str, epochs: int) -> Job:
-    return Job(scratch, name, "counted_ddp.py", str(epochs), nproc=RANKS, options=["--chaos"])
+def _counted(names: Iterable[str]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in sorted(Counter(names).items()))
 
 
-def storm(scratch: Path, job: Job, count: int, seed: int) -> subprocess.Popen[str]:
-    wait_until(job.directory.journal.exists, within_s=120, what=f"the journal of {job.name}")
-    rate = 1000.0 / 20  # Some steps are done again after each, and the rest of those for each is left as a reserve.
-    command = [sys.executable, "-m", "holdfast.cli", "chaos", job.name, "--state", str(scratch / "state"), "--json", "--count", str(count), "--seed", str(seed),
-               "--rate", f"{rate}", "--minutes", str(count), "--faults", RANDOM]  # fmt: skip
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-
-
-def miscounted(job: Job, epochs: int) -> Iterator[str]:
-    """Samples that were not used exactly once an epoch. A step that was done again counts once, and must have used the same ones."""
-    used: dict[int, dict[int, str]] = {}  # Step, rank, samples.
-    for rank in range(RANKS):
-        path = job.scratch / f"used-{rank}"
-        for line in path.read_text().splitlines() if path.exists() else ():
-            step, samples = line.split()
-            if used.setdefault(int(step), {}).setdefault(rank, samples) != samples:
-                yield f"rank {rank} used other samples in step {step} the second time"
-    for epoch in range(epochs):
-        steps = range(epoch * STEPS_PER_EPOCH, (epoch + 1) * STEPS_PER_EPOCH)
-        counts = Counter(sample for step in steps for samples in used.get(step, {}).values() for sample in samples.split(","))
-        yield from (f"epoch {epoch}: sample {sample} used {count} times" for sample, count in counts.items() if count != 1)
-        if len(counts) != STEPS_PER_EPOCH * 8:
-            yield f"epoch {epoch}: {len(counts)} of {STEPS_PER_EPOCH * 8} samples were used"
+def run_counted(scratch: Path, name: str, epochs: int, shape: storms.Shape = storms.SHAPES[0]) -> Job:
+    more = ["rejoin"] if shape.rejoins else []
+    options = ["--chaos", *(["--nnodes", f"{shape.least}:{shape.nodes}"] if shape.least else []), *shape.options]
+    return Job(scratch, name, storms.SCRIPT, str(epochs), *more, nproc=shape.per_node, nodes=shape.nodes, spares=shape.spares, options=options)
 
 
 def weights_of(job: Job) -> list[str]:
-    return sorted({path.read_text() for path in job.scratch.glob("weights-*")})
+    return sorted({path.read_text() for path in job.scratch.glob("weights-?")})
 
 
 # What cannot be survived.
@@ -247,44 +225,25 @@ def weights_of(job: Job) -> list[str]:
 
 def permanent_faults(chosen: Namespace, scratch: Path, report: Report) -> None:
     """A script that cannot work is given up, after as few tries as it takes to be sure."""
-    scripts = {
-        "a module that is not there": "import no_such_module_anywhere",
-        "the same exception at the same step": _RAISES,
-    }
-    retried = 0
-    for number, (case, text) in enumerate(scripts.items()):
-        script = scratch / f"permanent_{number}.py"
-        script.write_text(text)
-        with Job(scratch, f"permanent-{number}", str(script), nproc=RANKS) as job:
-            code = job.process.wait(300)
-            state = job.state()
-        outcome, generations = (state.outcome, state.generation) if state is not None else (None, 0)
-        say(f"{case}: {outcome} with code {code} after {generations} generations")
-        report.note(f"{case}: {outcome} after {generations} starts")
-        retried += outcome not in (Outcome.PERMANENT, Outcome.FAILED) or generations > 3
-    report.bar("permanent faults that were tried again and again", retried, "faults", at_most=0)
-
-
-_RAISES = """
-import holdfast, torch
-model = torch.nn.Linear(4, 4)
-run = holdfast.guard(model=model, optimizer=torch.optim.SGD(model.parameters(), lr=0.1), save_every=2)
-for step in run.steps(100):
-    if step == 5:
-        raise ValueError("the data of step 5 cannot be read")
-"""
+    tried = [storms.run_permanent(scratch, f"permanent-{number}", case) for number, case in enumerate(storms.PERMANENT)]
+    for one in tried:
+        say(f"{one.case}: {one.outcome} after {one.starts} starts")
+        report.note(f"{one.case}: {one.outcome} after {one.starts} starts")
+    report.bar("permanent faults that were tried again and again", sum(not one.good for one in tried), "faults", at_most=0)
 
 
 # Power cuts.
 
 
 def power_cuts(chosen: Namespace, scratch: Path, report: Report) -> None:
-    """Everything of a job killed at once, by its number, and the job run again: it goes on without a person, and ends with the same weights."""
-    epochs, back, lost, wrong = 8, [], [], 0
+    """Everything of a job killed at once, by its number, and the job run again: it goes on without a person, and ends with the same samples and weights."""
+    epochs, back, lost, wrong = 8, list[float](), list[int](), 0
+    shapes = [shape for shape in storms.SHAPES if shape.name != storms.NETWORK]
     with run_counted(scratch, "uncut", epochs) as calm:
         calm.process.wait(900)
     for number in range(chosen.cuts):
-        job = run_counted(scratch, f"cut-{number}", epochs)
+        shape = shapes[number % len(shapes)]
+        job = run_counted(scratch, f"cut-{number}", epochs, shape)
         with job:
             job.wait_for_steps(random.randrange(20, 200), within_s=300)
             furthest, old, at = job.steps.newest_step(), job.steps.pids(), time.monotonic()
@@ -299,11 +258,12 @@ def power_cuts(chosen: Namespace, scratch: Path, report: Report) -> None:
                 back.append(max(step.at for step in first.values()) - at)
                 lost.append(furthest - min(step.step for step in first.values()) + 1)
                 code = again.process.wait(900)
-        problems = list(miscounted(job, epochs))
-        good = code == 0 and weights_of(job) == weights_of(calm) and not problems
+        mine, expected = storms.used_in(job.scratch), storms.used_in(calm.scratch)
+        others = [step for step in expected if sorted(mine.get(step, ())) != sorted(expected[step])]
+        good = code == 0 and weights_of(job) == weights_of(calm) and not others
         wrong += not good
-        ended = "the same end" if good else f"ANOTHER END (code {code})"
-        say(f"power cut {number + 1} of {chosen.cuts} at step {furthest}: back after {back[-1]:.1f} s, {lost[-1]} steps again, {ended}")
+        ended = "the same end" if good else f"ANOTHER END (code {code}, other samples in {len(others)} steps)"
+        say(f"power cut {number + 1} of {chosen.cuts}, {shape.name}, at step {furthest}: back after {back[-1]:.1f} s, {lost[-1]} steps again, {ended}")
     report.series("power cut: until every rank had stepped again, the launch included", "s", back, f"99th percentile {percentile(back, 0.99) or 0:.1f}")
     report.series("power cut: steps done again", "steps", lost)
     report.bar("power cuts after which a job did not go on, or not to the same end", wrong, "cuts", at_most=0)
@@ -313,30 +273,50 @@ def power_cuts(chosen: Namespace, scratch: Path, report: Report) -> None:
 
 
 def slow_worker(chosen: Namespace, scratch: Path, report: Report) -> None:
-    """One worker gets a tenth of the core it uses: is it named, and what is done about it?"""
+    """One worker of a job that may be smaller gets a tenth of the core it uses: it is named, the spare takes its place, and the job is as fast as before."""
     if os.geteuid() != 0:
         report.note("the slow worker was left out: it needs root, for a control group")
         return
     undoing = Undoing(scratch / "undo")
-    with Job(scratch, "slow", "faults_inside.py", "0.02", "0.002", nproc=1, nodes=2, spares=1) as job:
+    with Job(scratch, "slow", "faults_inside.py", "0.02", "0.002", nproc=1, nodes=2, spares=1, options=["--nnodes", "1:2"]) as job:
         job.wait_for_steps(100, within_s=300)
         time.sleep(WARM_S)
-        rank, known = random.randrange(job.world_size), len(job.incidents())
+        rank, known, usual = random.randrange(job.world_size), len(job.incidents()), pace_of(job)
         ground = Ground(scene=Steps(job), orders=job.scratch, undoing=undoing, group=f"holdfast-chaos-{os.getpid()}")
+        node, at = ground.node(rank), time.time()
         hold_back(ground, rank, 0.1)
-        at = time.time()
         try:
-            found = job.wait_for_incident(known, within_s=120)
-            time.sleep(30)  # For what is done about it.
-            found = job.incidents()[found.id - 1]
-            said = f"noticed after {found.opened_at - at:.1f} s: {what(found)}, ranks {leading(found.findings).ranks}; remedy: {remedy_of(found)}"
+            found = job.wait_for_incident(known, within_s=180)
+            slow = pace_of(job)
+            change = wait_until(lambda: moved(job), within_s=300, what="the gang to leave the slow node", every_s=0.5)
+            replaced = node not in change.after and len(change.after) == job.world_size
+            wait_until(lambda: (state := job.state()) is not None and state.gang is not None and state.gang.ready, within_s=120, what="the next gang")
+            time.sleep(10)
+            again = pace_of(job)
+            found = job.incidents()[found.id - 1]  # Its story is named after what explains the rest, which may be seen later.
             named = leading(found.findings).ranks == (rank,)
-        except TookTooLong:
-            said, named = "not noticed within 120 s", False
+            said = (f"noticed after {found.opened_at - at:.1f} s: {what(found)}, ranks {leading(found.findings).ranks}; {remedy_of(found)} after "
+                    f"{change.at - at:.1f} s; {usual:.1f} steps a second, {slow:.1f} while it was slow, {again:.1f} afterwards")  # fmt: skip
+        except TookTooLong as error:
+            said, named, replaced, again = str(error), False, False, 0.0
         undoing.heal()
     say(f"rank {rank} ten times slower: {said}")
     report.note(f"A worker ten times slower: {said}")
     report.bar("a worker ten times slower: named", float(named), "", at_least=1)
+    report.bar("a worker ten times slower: replaced", float(replaced), "", at_least=1)
+    report.bar("a worker ten times slower: speed afterwards", again / usual, "of before", at_least=0.7)
+
+
+def moved(job: Job) -> Change | None:
+    state = job.state()
+    return state.changes[-1] if state is not None and state.changes else None
+
+
+def pace_of(job: Job) -> float:
+    """Steps a second, over some."""
+    before, at = job.steps.newest_step(), time.monotonic()
+    time.sleep(8)
+    return (job.steps.newest_step() - before) / (time.monotonic() - at)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ The detectors whose findings break a gang run as they are, on virtual time. Node
 lost, agents pause, clocks jump, connections break and come back, and now and then control itself stands still. Ranks: those of one node, looked at once a
 second for the whole month, through steps, saves, evaluations that rank 0 does alone, epochs that begin slowly and file servers that do not answer.
 
+Paces: ranks of which now and then one is slower for a while; a job that has a spare must not be moved for it.
+
 Between two pauses nothing can be found, so only the moments around them are played. What is assumed stands in the table of the report. It is a simulation.
 """
 
@@ -14,10 +16,17 @@ import math
 import random
 from dataclasses import dataclass
 
+import numpy as np
 from harness.measure import Report, arguments, say
 
 from holdfast.detect.silent_node import Heard, SilentNode
 from holdfast.detect.silent_rank import Look, SilentRank
+from holdfast.detect.slow_rank import SlowRank
+from holdfast.domain.job import Policy
+from holdfast.domain.plan import Plan
+from holdfast.recover.candidates import Fleet
+from holdfast.recover.costs import Costs
+from holdfast.recover.slow import LEAST, Held, leave
 
 DAY_S = 86400.0
 LOOK_S = 0.2  # Control looks so often, and agents speak so often.
@@ -27,6 +36,9 @@ PAUSE_MEDIAN_S, PAUSE_SIGMA = 0.4, 0.9  # log-normal: one in a hundred is longer
 STANDS_STILL = 0.5  # In half of them the node's ranks pause with the agent, and so does the gang; else it steps on.
 BREAKS_A_DAY = 0.05  # Connections that break,
 BACK_MEDIAN_S, BACK_SIGMA = 0.15, 0.6  # and are back.
+SLOW_A_DAY = 20.0  # Times that a node is slower than the others (a page cache that is written out, another's job that starts),
+SLOW_MEDIAN_S, SLOW_SIGMA, SLOW_MOST = 6.0, 0.8, 3.0  # for so long, log-normal, and up to so many times.
+RESTART_S = 30.0  # What a move of that job would cost.
 CONTROL_A_DAY = 1.0  # Times that control itself stands still,
 CONTROL_MEDIAN_S, CONTROL_SIGMA = 1.0, 1.0  # for so long.
 
@@ -39,6 +51,7 @@ def main() -> None:
     report = Report("False alarms: a fleet in which nothing is wrong")
     lost = [play_nodes(chosen.nodes, chosen.days, seed=chosen.seed + month) for month in range(chosen.months)]
     hung = [play_ranks(chosen.rank_days, seed=chosen.seed + node) for node in range(chosen.rank_nodes)]
+    slow = [play_paces(chosen.days, seed=chosen.seed + month) for month in range(chosen.months)]
     days = chosen.days * chosen.months
     report.note(
         f"nodes: {LOST:.1%} of messages lost; {PAUSES_A_DAY:g} pauses a node and day, log-normal, median {PAUSE_MEDIAN_S} s, sigma {PAUSE_SIGMA}; "
@@ -47,6 +60,11 @@ def main() -> None:
     report.note(f"longest pauses: {', '.join(f'{one.longest_s:.0f} s' for one in lost)}; limits learned: {', '.join(f'{one.limit_s:.0f} s' for one in lost)}")
     report.bar(f"restarts a day for nothing, {chosen.nodes} nodes, {days} days", sum(one.alarms for one in lost) / days, "a day", at_most=0.01)
     report.bar(f"ranks called hung for nothing, 8 ranks, {chosen.rank_days * chosen.rank_nodes} days", sum(hung), "findings", at_most=0)
+    report.note(
+        f"paces: 4 nodes with 2 ranks each, a node is slower {SLOW_A_DAY:g} times a day, log-normal, median {SLOW_MEDIAN_S} s, sigma {SLOW_SIGMA}, up to "
+        f"{SLOW_MOST:g} times; longest {', '.join(f'{one.longest_s:.0f} s' for one in slow)}; a slow rank was told of {sum(one.found for one in slow)} times"
+    )
+    report.bar(f"jobs moved for a node that was slow for a while, {days} days", sum(one.moves for one in slow), "moves", at_most=0)
     report.finish(chosen)
 
 
@@ -129,6 +147,42 @@ def play_ranks(days: float, *, seed: int) -> int:
             found += 1
             say(f"FALSE ALARM after {now / DAY_S:.2f} days: {finding.because}")
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paces:
+    found: int
+    moves: int
+    longest_s: float
+
+
+def play_paces(days: float, *, seed: int) -> Paces:
+    """Each time that a node of four is slower for a while: is a rank called slow, and would the job be moved?"""
+    dice, noise, policy = random.Random(2000 + seed), np.random.default_rng(seed), Policy()
+    nodes = tuple(f"n{rank // 2}" for rank in range(8))
+    fleet = Fleet(gang=("n0", "n1", "n2", "n3"), spares=("n4",), lost=(), costs=Costs(restart_s=RESTART_S))
+    found, moves, longest_s = 0, 0, 0.0
+    for _ in range(int(4 * SLOW_A_DAY * days)):
+        lasts_s, rank, times = SLOW_MEDIAN_S * math.exp(SLOW_SIGMA * dice.gauss(0.0, 1.0)), dice.randrange(8), dice.uniform(1.1, SLOW_MOST)
+        longest_s = max(longest_s, lasts_s)
+        detector, told = SlowRank(ranks=8), False
+        for look in range(int(2 * detector.looks + lasts_s)):
+            own = 0.4 * np.exp(0.1 * noise.standard_normal(8)) * np.where(np.arange(8) == 0, 1.05, 1.0)  # Rank 0 logs.
+            if detector.looks <= look < detector.looks + lasts_s:
+                own[rank] *= times
+            step = np.full(8, own.max() + 0.05)
+            detector.look(step, step - own, {}, nodes, float(look))
+            standing = [one for one in detector.standing if one.share >= LEAST]
+            told = told or bool(detector.standing)
+            if standing and look - standing[0].since >= policy.slow_wait_s:
+                stood_s = look - standing[0].since
+                held = Held(node=standing[0].node, share=standing[0].share, stood_s=stood_s, from_start=False, because=standing[0].because)
+                if isinstance(leave(held, fleet, policy), Plan):
+                    moves += 1
+                    say(f"MOVED for {lasts_s:.0f} s: {standing[0].because}")
+                    break
+        found += told
+    return Paces(found=found, moves=moves, longest_s=longest_s)
 
 
 def following(dice: random.Random, phase: str, step: int) -> tuple[str, float, bool, int]:

@@ -20,8 +20,8 @@ from harness.measure import Report, arguments, say
 
 from holdfast.schedule.cycle import Decisions
 from holdfast.schedule.forecast import Expected, forecast
+from holdfast.simulate.failures import outages
 from holdfast.simulate.figures import figures
-from holdfast.simulate.outages import Outages
 from holdfast.simulate.policies.named import ON_NODES, scheduler_named
 from holdfast.simulate.policies.ours import Holdfast, nodes_of
 from holdfast.simulate.replay import Replay
@@ -93,8 +93,8 @@ def lemons(report: Report, trace: Trace, seed: int) -> None:
     for name in ON_NODES:
         say(f"failing nodes, {name}, seed {seed}")
         first, last = trace.jobs[0].submit_s, trace.jobs[-1].submit_s
-        outages = Outages(nodes=100, mtbf_s=6000 * 3600.0, seed=seed, first_at=first, last_at=last + 30 * 86400, lemons=0.02)
-        replay = Replay(trace.jobs, scheduler_named(name, nodes_of(100, 8)), outages=outages).run()
+        failing = outages(100, mtbf_s=6000 * 3600.0, seed=seed, first_at=first, last_at=last + 30 * 86400, lemons=0.02)
+        replay = Replay(trace.jobs, scheduler_named(name, nodes_of(100, 8)), outages=failing).run()
         found = figures(replay, policy=name, gpus=800, took_s=0.0)
         report.series(f"two lemons, seed {seed}, {name}: lost to {found.node_failures} failures", "GPU-h", [found.failure_lost_gpu_h])
 

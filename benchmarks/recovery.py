@@ -2,9 +2,10 @@
 
 The same DDP script (4 ranks, gloo, a checkpoint every 10 steps) five ways, taking turns: under torchrun as it comes; under torchrun with
 TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1, without which it rarely comes back; under Holdfast unchanged; with our lines; and with our lines in a function that
-rejoins. All are measured alike: the script writes a line per step, a random rank is killed with SIGKILL at a random moment, and the clock runs until each rank
-has a line from a new process; where survivors are kept, until each has a line of the step that the new one has its first of. A launch of torchrun takes up to
-three kills, one of Holdfast up to 25. Not back after 60 s is a failure.
+rejoins. That function once more with a sharded model (FSDP2), whose survivors go back to the newest save; and the same with all ranks started again
+(`--never rejoin`). All are measured alike: the script writes a line per step, a random rank is killed with SIGKILL at a random moment, and the clock runs until
+each rank has a line from a new process; where survivors are kept, until each has a line of the step that the new one has its first of. A launch of torchrun
+takes up to three kills, one of Holdfast up to 25. Not back after 60 s is a failure.
 """
 
 from __future__ import annotations
@@ -31,13 +32,16 @@ BACK_WITHIN_S = 60.0
 RELIABLE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 AS_IT_COMES, RELIABLY, UNCHANGED, WITH_LINES = "torchrun as it comes", "torchrun, reliable", "holdfast, unchanged", "holdfast, with our lines"
-REJOINING = "holdfast, rejoining"
+REJOINING, SHARDED, SHARDED_ANEW = "holdfast, rejoining", "holdfast, sharded, rejoining", "holdfast, sharded, all started again"
+KEPT = (REJOINING, SHARDED)  # Survivors keep their processes.
 WAYS: dict[str, Callable[[Path, str], Gang]] = {
     AS_IT_COMES: lambda scratch, name: Torchrun(scratch, name, "plain_ddp.py", nproc=RANKS),
     RELIABLY: lambda scratch, name: Torchrun(scratch, name, "plain_ddp.py", nproc=RANKS, env=RELIABLE),
     UNCHANGED: lambda scratch, name: Job(scratch, name, "plain_ddp.py", nproc=RANKS),
     WITH_LINES: lambda scratch, name: Job(scratch, name, "guarded_ddp.py", nproc=RANKS),
     REJOINING: lambda scratch, name: Job(scratch, name, "rejoining_ddp.py", nproc=RANKS),
+    SHARDED: lambda scratch, name: Job(scratch, name, "rejoining_fsdp2.py", nproc=RANKS),
+    SHARDED_ANEW: lambda scratch, name: Job(scratch, name, "rejoining_fsdp2.py", nproc=RANKS, options=("--never", "rejoin")),
 }
 PREIMPORT = ("--preimport", "transformers.models.gpt2.modeling_gpt2")
 BIG_WAYS: dict[str, Callable[[Path, str], Gang]] = {
@@ -58,6 +62,7 @@ class Kill:
     repeated: int = 0
     unsaved: int = 0  # Steps since the last save at the moment of the kill: the most that may be repeated.
     pid: int = 0
+    kept: bool = False  # All others are the processes they were.
 
 
 def main() -> None:
@@ -80,11 +85,13 @@ def main() -> None:
 
 def take_turns(chosen: Namespace, scratch: Path) -> tuple[list[Kill], dict[str, list[tuple[float, ...]]]]:
     kills: list[Kill] = []
-    parts: dict[str, list[tuple[float, ...]]] = {UNCHANGED: [], WITH_LINES: [], REJOINING: []}
+    parts: dict[str, list[tuple[float, ...]]] = {UNCHANGED: [], WITH_LINES: [], REJOINING: [], SHARDED: [], SHARDED_ANEW: []}
     for number in range(chosen.rounds):
         for turn, (way, launch) in enumerate(WAYS.items()):
             with launch(scratch, f"round-{number}-{turn}") as gang:
-                done = kill_again_and_again(way, gang, PEER_KILLS if way in (AS_IT_COMES, RELIABLY) else chosen.kills)
+                # Survivors of a sharded model are kept once a save is known to be durable.
+                warm_up_steps = 40 if way in (SHARDED, SHARDED_ANEW) else 12
+                done = kill_again_and_again(way, gang, PEER_KILLS if way in (AS_IT_COMES, RELIABLY) else chosen.kills, warm_up_steps=warm_up_steps)
                 if isinstance(gang, Job):
                     parts[way] += [part for one in done if (part := parts_of(gang, one)) is not None]
             kills += done
@@ -105,7 +112,7 @@ def kill_again_and_again(way: str, gang: Gang, times: int, *, warm_up_steps: int
                 kills[-1] = replace(kills[-1], back_s=None)
             break
         time.sleep(random.uniform(0.0, 0.5))  # Anywhere between two saves, also within one.
-        if way == REJOINING:
+        if way in KEPT:
             kills.append(kill_one_of_those_who_rejoin(way, gang))
             old.add(kills[-1].pid)
         else:
@@ -136,7 +143,8 @@ def kill_one(way: str, gang: Gang, old: set[int]) -> Kill:
 
 
 def kill_one_of_those_who_rejoin(way: str, gang: Gang) -> Kill:
-    """The others are the same processes afterwards. What was done before is done for good: no step may be repeated that all ranks had finished."""
+    """The others are the same processes afterwards. What was done before is done for good where they hold it: no step may be repeated that all ranks had
+    finished; of a sharded model, none that was saved."""
     rank = random.randrange(gang.world_size)
     pid = gang.steps.newest_pids()[rank]
     wall_at, at = time.time(), time.monotonic()
@@ -151,9 +159,13 @@ def kill_one_of_those_who_rejoin(way: str, gang: Gang) -> Kill:
     steps = gang.steps.read()
     first = next(step for step in steps[rank] if step.at > at and step.pid != pid)
     before = min(max((step.step for step in of_rank if step.at < first.at and step.step < first.step), default=0) for of_rank in steps.values())
-    kept = sum(of_rank[-1].pid in {step.pid for step in of_rank if step.at < at} for other, of_rank in steps.items() if other != rank)
-    repeated = max(0, before - (first.step - 1)) if kept == gang.world_size - 1 else SAVE_EVERY + 1  # Not kept: then it was no rejoin.
-    return Kill(way=way, rank=rank, wall_at=wall_at, back_s=again_at - at, repeated=repeated, pid=pid)
+    unsaved = 0
+    if way == SHARDED:
+        before = max(step.step for of_rank in steps.values() for step in of_rank if step.at < at)
+        unsaved = before - SAVE_EVERY * ((before - 1) // SAVE_EVERY)
+    kept = sum(of_rank[-1].pid in {step.pid for step in of_rank if step.at < at} for other, of_rank in steps.items() if other != rank) == gang.world_size - 1
+    repeated = max(0, before - (first.step - 1)) if kept or way == SHARDED else SAVE_EVERY + 1  # Not kept: then it was no rejoin.
+    return Kill(way=way, rank=rank, wall_at=wall_at, back_s=again_at - at, repeated=repeated, unsaved=unsaved, pid=pid, kept=kept)
 
 
 def parts_of(job: Job, one: Kill) -> tuple[float, ...] | None:
@@ -195,6 +207,17 @@ def tell_kills(report: Report, kills: list[Kill]) -> None:
         what = "a step was repeated" if way == REJOINING else "more than the unsaved steps were repeated"
         report.bar(f"{way}: kills after which {what}", too_many, "kills", at_most=0)
     report.bar(f"{REJOINING}: every rank steps again, median", medians[REJOINING], "s", at_most=0.3)
+    tell_sharded(report, [one for one in kills if one.way == SHARDED], medians[SHARDED_ANEW])
+
+
+def tell_sharded(report: Report, kills: list[Kill], anew_s: float | None) -> None:
+    back = [one for one in kills if one.back_s is not None]
+    kept_s = median([one.back_s for one in back if one.back_s is not None and one.kept])
+    report.bar(f"{SHARDED}: comes back", 100 * len(back) / len(kills) if kills else None, "% of kills", at_least=100)
+    report.bar(f"{SHARDED}: kills after which more than the unsaved steps were repeated", sum(one.repeated > one.unsaved for one in back), "kills", at_most=0)
+    report.bar(f"{SHARDED}: survivors kept", 100 * sum(one.kept for one in back) / len(back) if back else None, "% of kills", at_least=90)
+    # No faster where a start is cheap: all wait for the rank that is new.
+    report.bar(f"{SHARDED}: as long as all started again, where they were", kept_s / anew_s if anew_s and kept_s else None, "times", at_most=1.25)
 
 
 def tell_parts(report: Report, parts: dict[str, list[tuple[float, ...]]]) -> None:

@@ -31,6 +31,7 @@ from holdfast.domain.event import EffectDone, Event, GangRestored, JobSubmitted,
 from holdfast.domain.exit import Exit, ExitKind
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.job import JobSpec, Policy
+from holdfast.domain.mesh import parsed
 from holdfast.recover.interval import LONGEST_S
 from holdfast.simulate.reliability import goodput, interval, published, spares
 from holdfast.simulate.reliability.fleet import Chances, Lives, play
@@ -47,6 +48,7 @@ STOCK_OUT = 0.001
 REPLICAS = 128  # Of data parallelism, as Llama 3 was trained: 8 by tensor and 16 by pipeline make one of 128 GPUs, or 16 nodes.
 EXPLICIT_BAR, MIXED_BAR = 99.0, 98.0
 CORE_LIVES = 9
+CORE_NODES = 4  # Of a replica, where the real core lives it: it takes time as the square of the nodes, and 16 would take half an hour.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -364,8 +366,8 @@ def show(inputs: Inputs, rows: list[Row], report: Report) -> None:
         "and the product starts all ranks again: the row with no live peers and all waiting."
     )
     report.note(
-        "To the product's core a gang is made of nodes: each stands for a replica here. That 15 nodes stand idle with the one that is lost, and that a replica "
-        "of several nodes gives its state part by part (a device mesh), is played and not built."
+        f"Which nodes make a replica the product's core knows, and is asked here with replicas of {CORE_NODES} nodes. That live ranks give the state of one "
+        "that is split part by part is its rule, and not yet what its trainer does: such a model goes back to the newest save."
     )
 
 
@@ -388,7 +390,7 @@ def where(report: Report, name: str, inputs: Inputs, lives: Lives, *, mixed: boo
 
 
 def by_the_core(inputs: Inputs, days: int, seed: int, report: Report) -> None:
-    """Explicit failures as the real core answers them, in a gang of as many nodes as there are replicas: whether it does what is played, by its own ledger."""
+    """Explicit failures as the real core answers them, with replicas of several nodes: whether it does what is played, by its own ledger."""
     made = running(inputs, mixed=False)
     pace = Pace(
         parted_s=inputs.decided + inputs.parted, stopped_s=inputs.decided + inputs.stopped, started_s=inputs.started, built_s=inputs.group_build,
@@ -396,7 +398,8 @@ def by_the_core(inputs: Inputs, days: int, seed: int, report: Report) -> None:
         step_s=published.STEP_S,
     )  # fmt: skip
     policy = Policy(resize_every_s=inputs.resize_every, unguarded_after_s=600.0)  # A group build is longer than the default.
-    spec = JobSpec(job="life", argv=("train.py",), nodes=REPLICAS, min_nodes=REPLICAS // 2, policy=policy)
+    mesh = parsed(f"dp={REPLICAS},pp={CORE_NODES}")
+    spec = JobSpec(job="life", argv=("train.py",), nodes=mesh.world_size, min_nodes=mesh.world_size // 2, mesh=mesh, policy=policy)
     began, shares, rungs = time.perf_counter(), [], Counter[str]()
     for number in range(CORE_LIVES):
         state = live(made, pace, spec, days * DAY_S / CORE_LIVES, seed=seed + number)

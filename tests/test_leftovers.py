@@ -54,6 +54,13 @@ def test_a_daemon_that_left_its_family_is_found_by_its_mark() -> None:
     )
 
 
+def test_whoever_starts_something_is_noticed_by_the_newest_process_id() -> None:
+    """Else nobody would look for what was left."""
+    before = leftovers.newest_pid()
+    subprocess.run(["true"], check=True, timeout=20)
+    assert leftovers.newest_pid() != before
+
+
 def test_a_test_that_cleans_up_is_left_alone() -> None:
     watching = leftovers.watch("probe-clean")
     next(watching)

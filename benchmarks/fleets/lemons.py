@@ -1,18 +1,17 @@
 """A fleet with lemons, played day by day: who is put on the list, and was it one?
 
-Nodes fail and are repaired as in `simulate/outages.py`; one in a hundred fails `FACTOR` times as often, and no repair cures it. The list is looked at every
+Nodes fail and are repaired as in `simulate/failures.py`; one in a hundred fails `FACTOR` times as often, and no repair cures it. The list is looked at every
 six hours, and who is on it once is evicted for good.
 """
 
 from __future__ import annotations
 
-import math
-import random
+from collections import deque
 from dataclasses import dataclass
 
 from holdfast.learn.decay import DAY_S
 from holdfast.learn.reputation import Fault, Rules, Service, reputations
-from holdfast.simulate.outages import Outages
+from holdfast.simulate.failures import lemons_among, outages
 from holdfast.simulate.reliability.failures import at_least, exactly
 
 SHARE, FACTOR, DAYS, LOOK_S = 0.01, 20.0, 7.0, 6 * 3600.0
@@ -29,25 +28,23 @@ class Played:
 
 
 def play(nodes: int, per_day: float, seed: int, *, days: float = DAYS) -> Played:
-    outages = Outages(nodes=nodes, mtbf_s=DAY_S / per_day, seed=seed, first_at=0.0, last_at=days * DAY_S, lemons=SHARE, lemon_factor=FACTOR)
-    bad = set(random.Random(seed).sample(range(nodes), math.ceil(SHARE * nodes)))  # As `Outages` chooses them.
+    changes = deque(outages(nodes, mtbf_s=DAY_S / per_day, seed=seed, first_at=0.0, last_at=days * DAY_S, lemons=SHARE, lemon_factor=FACTOR))
+    bad = lemons_among(nodes, SHARE, seed)
     faults: list[Fault] = []
     since, spans = dict.fromkeys(range(nodes), 0.0), list[Service]()
     evicted: dict[int, float] = {}
     now, told = 0.0, 0.0
     while now < days * DAY_S:
         now += LOOK_S
-        at = outages.next_at()
-        while at <= now:
-            for node, fails in outages.due(at):
-                if node in evicted:
-                    continue
-                if fails:
-                    faults.append(Fault(node=f"n{node}", cause="hardware", at=at))
-                    spans.append(Service(node=f"n{node}", since=since.pop(node), until=at))
-                else:
-                    since[node] = at
-            at = outages.next_at()
+        while changes and changes[0][0] <= now:
+            at, node, fails = changes.popleft()
+            if node in evicted:
+                continue
+            if fails:
+                faults.append(Fault(node=f"n{node}", cause="hardware", at=at))
+                spans.append(Service(node=f"n{node}", since=since.pop(node), until=at))
+            else:
+                since[node] = at
         up = [Service(node=f"n{node}", since=begun, until=now) for node, begun in since.items()]
         thought = reputations(faults, [*spans, *up], now, Rules())
         told = thought.expected_false

@@ -1,6 +1,11 @@
-"""A training that ends, whose every sample is counted: each rank writes down which samples it used in which step, and at the end a digest of the weights.
+"""A training of which every sample and every bit is counted, whatever is done to it: `counted_ddp.py SCRATCH EPOCHS [PACE_S] [rejoin] [reference]`.
 
-`counted_ddp.py SCRATCH EPOCHS`. A step that is done again after a failure is written down again, and must have used the same samples.
+used-RANK     before each step: `STEP GENERATION SAMPLES`. What counts is the last generation that took the step.
+state-RANK    after it: `STEP GENERATION DIGEST`, of weights and momentum. A step that is done again must come to the same.
+weights-RANK  at the end: the digest of the weights; and `end-RANK` the step and the weights themselves.
+
+It ends after EPOCHS, or at the step in SCRATCH/until, which is written a while ahead so that all ranks have read it by then. `rejoin`: as a function that may
+be called again in the process. `reference`: nobody disturbs it; every hundredth step the weights are kept. It carries orders of holdfast/chaos/listen.py.
 """
 
 import hashlib
@@ -18,7 +23,9 @@ import holdfast
 from holdfast.chaos.listen import Listener
 
 SAMPLES, BATCH = 480, 8
-scratch, epochs = Path(sys.argv[1]), int(sys.argv[2])
+CARRIES = ("data_stuck", "deadlock", "nan_from_data", "nan_from_rank", "bit_flip")
+scratch, epochs, options = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+pace_s = next((float(one) for one in options if one[0].isdigit()), 0.01)
 
 
 class Numbered(Dataset):
@@ -29,27 +36,70 @@ class Numbered(Dataset):
         return index, torch.sin(torch.arange(64) * (1 + index))
 
 
-torch.manual_seed(0)
+def appending(name: str, rank: int) -> int:
+    return os.open(scratch / f"{name}-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+
+def until() -> int | None:
+    try:
+        return int((scratch / "until").read_text() or 0) or None
+    except FileNotFoundError:
+        return None
+
+
+def spoil(orders: Listener, x: torch.Tensor, aside: dist.ProcessGroup) -> torch.Tensor:
+    """What only this script can have."""
+    if "data_stuck" in orders.active:
+        time.sleep(1e6)
+    if "deadlock" in orders.active:
+        dist.barrier(group=aside)  # Where the others never come: they wait for this rank's gradients.
+    return torch.full_like(x, torch.nan) if "nan_from_data" in orders.active else x
+
+
+def train() -> None:
+    torch.manual_seed(0)
+    dist.init_process_group("gloo")
+    rank, aside = dist.get_rank(), dist.new_group()
+    model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)  # Smooth: noise of a reduction stays noise.
+    data = Numbered()
+    loader = DataLoader(data, batch_sampler=holdfast.Sampler(data, batch_size=BATCH))
+    run = holdfast.guard(model=model, optimizer=optimizer, save_every=10)
+    orders = Listener(rank=rank, carries=CARRIES)
+    used, state, log = (appending(name, rank) for name in ("used", "state", "steps"))
+    for numbers, x in run.steps(loader, epochs=epochs):
+        generation = os.environ.get("HOLDFAST_GENERATION", "0")
+        os.write(used, f"{run.step} {generation} {','.join(map(str, numbers.tolist()))}\n".encode())
+        orders.listen(run.step)
+        loss = (model(spoil(orders, x, aside)) - x).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        if "nan_from_rank" in orders.active:
+            next(model.parameters()).grad[0] = torch.nan
+        optimizer.step()
+        if orders.active.pop("bit_flip", None):
+            with torch.no_grad():
+                next(model.parameters())[0, 0] += 1.0
+        run.report(loss=loss)
+        time.sleep(pace_s)
+        done = run.step + 1
+        moments = [value for one in optimizer.state.values() for value in one.values() if value is not None]
+        digest = hashlib.blake2b(b"".join(one.detach().numpy().tobytes() for one in (*model.parameters(), *moments)), digest_size=8)
+        os.write(state, f"{done} {generation} {digest.hexdigest()}\n".encode())
+        os.write(log, f"{done} {time.monotonic()} {os.getpid()}\n".encode())
+        if "reference" in options and rank == 0 and done % 100 == 0:
+            (scratch / f"weights-at-{done}").write_bytes(weights(model))
+        if done == until():
+            break
+    digest = hashlib.blake2b(weights(model))
+    (scratch / f"weights-{rank}").write_text(digest.hexdigest())
+    (scratch / f"end-{rank}").write_bytes(f"{run.step + 1}\n".encode() + weights(model))
+    dist.destroy_process_group()
+
+
+def weights(model: DistributedDataParallel) -> bytes:
+    return b"".join(tensor.numpy().tobytes() for tensor in model.module.state_dict().values())
+
+
 torch.set_num_threads(1)
-dist.init_process_group("gloo")
-rank = dist.get_rank()
-model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64)))
-optimizer = torch.optim.AdamW(model.parameters())
-data = Numbered()
-loader = DataLoader(data, batch_sampler=holdfast.Sampler(data, batch_size=BATCH))
-run = holdfast.guard(model=model, optimizer=optimizer, save_every=10)
-orders = Listener()
-used = os.open(scratch / f"used-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-log = os.open(scratch / f"steps-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-for numbers, x in run.steps(loader, epochs=epochs):
-    orders.listen(run.step)
-    loss = (model(x) - x).pow(2).mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    run.report(loss=loss)
-    time.sleep(0.01)
-    os.write(used, f"{run.step} {','.join(map(str, numbers.tolist()))}\n".encode())
-    os.write(log, f"{run.step + 1} {time.monotonic()} {os.getpid()}\n".encode())
-digest = hashlib.blake2b(b"".join(tensor.numpy().tobytes() for tensor in model.module.state_dict().values()))
-(scratch / f"weights-{rank}").write_text(digest.hexdigest())
+(holdfast.rejoin(train) if "rejoin" in options else train)()

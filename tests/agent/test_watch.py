@@ -15,7 +15,8 @@ import pytest
 from end_to_end.jobs import environment, eventually
 
 from holdfast.agent.watch import Watch
-from holdfast.domain.beat import BEAT_FILE_BYTES
+from holdfast.domain.beat import BEAT_FILE_BYTES, RESTORED
+from holdfast.domain.gauges import HOLDS, MESH, RESIZES
 from holdfast.trainer.beats import open_beats
 from holdfast.wire.messages import Reading
 
@@ -116,3 +117,22 @@ def test_an_old_generation_is_not_removed_in_place_of_the_new_one(watch: Watch, 
     assert watch.remove(0, 0) is None
     assert watch.ranks(1) == {0: worker.pid}
     assert watch.ranks(0) == {}
+
+
+def test_what_ranks_hold_is_told_once_when_all_have_said_it(tmp_path: Path) -> None:
+    watch, said = Watch(tmp_path, lambda generation, rank, pid: ""), {}
+    for rank in (2, 3):
+        said[rank] = open_beats(watch.beat_path(1, rank), generation=1)
+        said[rank].flags |= RESTORED
+        said[rank].beat()
+        watch.add(rank, 1, os.getpid())
+    for place, name, unit in ((0, "dp", RESIZES), (1, "tp", "")):
+        said[2].gauges.set(f"{MESH}{place}_{name}", 2, unit)
+    said[2].gauges.set(HOLDS, 7)
+    watch.read()
+    assert watch.mesh("n1") is None, "one of the two has not said it yet"
+    said[3].gauges.set(HOLDS, 9)
+    seen = watch.mesh("n1")
+    assert seen is not None
+    assert (seen.node, seen.generation, seen.holds, seen.dimensions) == ("n1", 1, {"2": 7, "3": 9}, (("dp", 2, True), ("tp", 2, False)))
+    assert watch.mesh("n1") is None, "and is not told again"

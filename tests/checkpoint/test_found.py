@@ -157,6 +157,20 @@ def test_once_a_run_is_old_enough_there_is_always_a_checkpoint_from_before_whate
                 assert any(older_s - slack <= moment - one.manifest.at <= 2 * older_s + slack for one in line)
 
 
+@given(every=st.integers(1, 20), looks=st.integers(1, 200), late=st.integers(1, 4))
+def test_whenever_replicas_are_found_to_differ_there_is_a_checkpoint_from_when_they_did_not(every: int, looks: int, late: int) -> None:
+    line: list[CheckpointFound] = []
+    for step in range(1, 1000):
+        compared = tuple(look * looks for look in range(max(0, step // looks - late), step // looks + 1))
+        if step % every == 0:
+            line.insert(0, checkpoint(step, at=0.0))
+            stay = kept(line, Retention(last=2, compared=compared), now=0.0)
+            line = [one for one in line if one.name in stay]
+            assert len(line) <= 2 + len(compared)
+        if compared[0] >= every:
+            assert any(compared[0] - every < one.step <= compared[0] for one in line), (step, compared)
+
+
 # How bytes are cut.
 
 

@@ -94,6 +94,7 @@ def test_the_same_job_is_not_run_twice_and_the_first_is_not_disturbed(state: Pat
         assert ran.returncode == USER_ERROR
         assert f"is being run already, by process {job.process.pid}" in ran.stderr
         assert command("resume", job.name).returncode == USER_ERROR
+        job.hurry()
         job.finished()
     assert job.result() == expected_result(300, 1)
     assert len(job.starts()) == 1
@@ -214,6 +215,7 @@ def test_a_full_disk_is_said_in_a_sentence_and_what_was_saved_is_kept(state: Pat
         assert "No space left on device" in said or "full" in said, said
         assert "Traceback (most recent call last):\n  File" not in said.split("holdfast:")[0]
         filler.unlink()
+        job.hurry()
     with Job(small_disk, verb="resume") as again:
         ended = again.finished(100.0)
     assert ended.outcome is Outcome.FINISHED

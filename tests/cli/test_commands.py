@@ -39,6 +39,7 @@ def test_ctrl_c_saves_and_leaves_and_resume_goes_on_from_there(state: Path) -> N
     with Job(state, verb="resume") as again:
         again.wait_for_step(saved[0] + 1)
         assert again.step() >= saved[0] > 0
+        again.hurry()
         again.finished()
     assert again.result() == expected_result(200, 2)
 
@@ -96,6 +97,7 @@ def test_killing_holdfast_run_leaves_nothing_behind_and_resume_goes_on(state: Pa
         eventually(lambda: not any(map(is_alive, everyone)), what="the end of control, agents, warm parents and workers")
     assert not job.directory.control_socket.exists()
     reached = max(int(path.name.split("-")[1]) for path in job.kept.glob("save-*-0"))
+    job.hurry()
     with Job(state, verb="resume") as again:
         again.finished()
     assert reached >= 15

@@ -1,14 +1,17 @@
 """Plays a scenario: commands in, what the core said out.
 
-    submit nodes=2 [min=1] spares=1 ranks=2 [policy=value …]     hear NODE [running=GENERATION:RANK,RANK] [warm=no]     warmed NODE     silent NODE
+    submit nodes=2 [min=1] spares=1 ranks=2 [mesh=dp=2,pp=2] [policy=value …]
+    hear NODE [running=GENERATION:RANK,RANK] [warm=no]     warmed NODE     silent NODE
+    holds NODE RANK:NUMBER … [dimensions=pp:2:no,dp:2:yes]     mesh
     done KIND [NODE] [port=1] [checkpoint=NAME:STEP]     fail KIND NODE [permanent] [unkillable=77]   up [NAME:STEP]      stopped
     exit RANK KIND [code=1] [signal=9] [step=5] [exception=E] [print=F] [micro_batch=N] [ours] [generation=G]
-    find KIND RANK [node=NODE] [generation=G] [checkpoint=NAME:STEP] [step=STEP sound=STEP]     passed KIND RANK     undo
+    find KIND RANK [node=NODE] [share=0.9] [generation=G] [checkpoint=NAME:STEP] [step=STEP sound=STEP]     passed KIND RANK     undo
     profile [RANK …] [steps=N]     done ChooseRanks slow=RANK,… [beside=RANK]     profiled NODE RANK:COMPUTE_MS …
     approve     veto [RUNG]     cordon NODE     drain NODE     uncordon NODE     notice NODE SECONDS     withdraw NODE
     check NODE     checked [fails] [SAID] [port=1]
-    parted [RANK:STEP …]
-    restored STEP     progress STEP [rejoins]     saved STEP     stop [now]     wait SECONDS     tick     restart     resume     story     ledger     nodes
+    parted [RANK:STEP[:REACHED] …]
+    restored STEP     progress STEP [rejoins] [sharded]     saved STEP     stop [now]     wait SECONDS
+    tick     restart     resume     story     ledger     nodes
 
 `up` answers all that a start waits for, `stopped` all that a stop waits for, `parted` all that a parting waits for.
 `restart` reads the state again from its bytes, as a control that was killed does,
@@ -49,6 +52,7 @@ from holdfast.domain.event import (
     GangRestored,
     JobResumed,
     JobSubmitted,
+    MeshSeen,
     NodeCordoned,
     NodeHeard,
     NodeSilent,
@@ -67,6 +71,7 @@ from holdfast.domain.exit import Exit, ExitKind
 from holdfast.domain.finding import BREAKING, Finding
 from holdfast.domain.fitting import Fitting
 from holdfast.domain.job import JobSpec, MayChange, Policy
+from holdfast.domain.mesh import parsed
 from holdfast.domain.profile import RankProfile
 from holdfast.domain.state import State
 from holdfast.domain.treatment import Treatment
@@ -102,10 +107,11 @@ class Teller:
     def _submit(self, plain: list[str], named: dict[str, str], event: type[JobSubmitted] | type[JobResumed] = JobSubmitted) -> None:
         sizes = {"nodes": int(named.pop("nodes", 1)), "spares": int(named.pop("spares", 0)), "ranks_per_node": int(named.pop("ranks", 1))}
         sizes["min_nodes"] = int(named.pop("min", 0))
+        mesh = parsed(named.pop("mesh")) if "mesh" in named else None
         never = tuple(filter(None, named.pop("never", "").split(",")))
         may_change = MayChange(rate_min=float(named.pop("rate_min", 1.0)))
         policy = replace(msgspec.convert(named, type=Policy, strict=False), never=never, may_change=may_change)
-        self.take(event(at=self.at, spec=JobSpec(job="scenario", argv=("train.py",), policy=policy, **sizes)))
+        self.take(event(at=self.at, spec=JobSpec(job="scenario", argv=("train.py",), policy=policy, mesh=mesh, **sizes)))
 
     def _resume(self, plain: list[str], named: dict[str, str]) -> None:
         spec = self.core.state.spec
@@ -122,6 +128,16 @@ class Teller:
 
     def _warmed(self, plain: list[str], named: dict[str, str]) -> None:
         self.take(NodeWarmed(at=self.at, node=plain[0]))
+
+    def _holds(self, plain: list[str], named: dict[str, str]) -> None:
+        holds = {rank: int(number) for rank, number in (one.split(":") for one in plain[1:])}
+        parts = [one.split(":") for one in named.get("dimensions", "").split(",") if one]
+        dimensions = tuple((name, int(size), resizes == "yes") for name, size, resizes in parts)
+        self.take(MeshSeen(at=self.at, node=plain[0], generation=self.core.state.generation, holds=holds, dimensions=dimensions))
+
+    def _mesh(self, plain: list[str], named: dict[str, str]) -> None:
+        state = self.core.state
+        self.said += [f"{state.mesh}", *filter(None, [state.mesh_said, f"stand by: {', '.join(state.left_over)}" if state.left_over else ""])]
 
     def _silent(self, plain: list[str], named: dict[str, str]) -> None:
         self.take(NodeSilent(at=self.at, node=plain[0], since=self.at - 2.5, because=f"node {plain[0]} was not heard for 2.5 s"))
@@ -167,12 +183,14 @@ class Teller:
 
     def _parted(self, plain: list[str], named: dict[str, str]) -> None:
         state = self.core.state
-        held = {int(rank): int(step) for rank, _, step in (word.partition(":") for word in plain)}
+        words = [word.split(":") for word in plain]
+        held, reached = {int(rank): int(step) for rank, step, *_ in words}, {int(rank): int(last[0] if last else step) for rank, step, *last in words}
         for id, one in [(id, one) for id, one in state.pending.items() if one.kind == "PartGang"]:
             assert state.gang is not None
             assert state.spec is not None
-            here = {str(rank): step for rank, step in held.items() if state.gang.nodes[rank // state.spec.ranks_per_node] == one.node}
-            self.take(EffectDone(at=self.at, effect=id, generation=one.generation, node=one.node, waiting=here))
+            here = [rank for rank in held if state.gang.nodes[rank // state.spec.ranks_per_node] == one.node]
+            said = {"waiting": {str(rank): held[rank] for rank in here}, "reached": {str(rank): reached[rank] for rank in here}}
+            self.take(EffectDone(at=self.at, effect=id, generation=one.generation, node=one.node, **said))
 
     def _exit(self, plain: list[str], named: dict[str, str]) -> None:
         rank, kind = int(plain[0]), ExitKind(plain[1])
@@ -190,7 +208,8 @@ class Teller:
     def _find(self, plain: list[str], named: dict[str, str]) -> None:
         kind, rank = plain[0], int(plain[1])
         because = f"rank {rank} made no progress for 12.0 s" if kind in BREAKING else f"rank {rank}: {kind}"
-        finding = Finding(kind=kind, node=named.get("node", ""), ranks=(rank,), since=self.at - 12.0, because=because)
+        share = float(named.get("share", 0))
+        finding = Finding(kind=kind, node=named.get("node", ""), ranks=(rank,), since=self.at - 12.0, because=because, share=share)
         if "checkpoint" in named:
             name, _, step = named["checkpoint"].partition(":")
             because = f"the loss of rank {rank} is not finite right after {name} was restored"
@@ -201,7 +220,7 @@ class Teller:
 
     def _passed(self, plain: list[str], named: dict[str, str]) -> None:
         kind, rank = plain[0], int(plain[1])
-        key = Finding(kind=kind, ranks=(rank,), because="").key
+        key = Finding(kind=kind, node=named.get("node", ""), ranks=(rank,), because="").key
         self.take(FindingEnded(at=self.at, generation=self._generation(), key=key, because=f"rank {rank}: {kind} no more"))
 
     def _profile(self, plain: list[str], named: dict[str, str]) -> None:
@@ -265,7 +284,8 @@ class Teller:
 
     def _progress(self, plain: list[str], named: dict[str, str]) -> None:
         generation = int(named.get("generation", self._generation()))
-        self.take(ProgressSeen(at=self.at, generation=generation, step=int(plain[0]), save_s=float(named.get("save_s", 0)), rejoins="rejoins" in plain))
+        save_s, rejoins, sharded = float(named.get("save_s", 0)), "rejoins" in plain, "sharded" in plain
+        self.take(ProgressSeen(at=self.at, generation=generation, step=int(plain[0]), save_s=save_s, rejoins=rejoins, sharded=sharded))
 
     def _saved(self, plain: list[str], named: dict[str, str]) -> None:
         self.take(CheckpointSaved(at=self.at, generation=self._generation(), step=int(plain[0])))

@@ -24,6 +24,7 @@ _ALWAYS = (
 _WITH_GANG = (
     "up", "up step-4:4", "up", "up", "stopped", "stopped", "stopped", "progress 3", "progress 5", "progress 9 save_s=2", "saved 4",
     "find silent_rank 0", "find stopped_rank 1", "find poisoned_checkpoint 0 checkpoint=step-4:4",
+    "find slow_rank 0 share=0.9", "find slow_rank 1 share=0.6", "find slow_rank 1 node=n1 share=0.9", "wait 90", "wait 400",
     "find slow_rank 0", "find memory_running_out 0", "find slow_rank 1", "find slow_job 0", "passed slow_rank 0", "passed memory_running_out 0",
     "profile", "profile 0", "profile 1 steps=9", "find data_stall 1",
     "exit 0 finished code=0", "exit 1 finished code=0", "exit 0 signal signal=9", "exit 0 code code=76",

@@ -36,6 +36,11 @@ def test_a_rank_at_70_percent_of_its_speed_is_named_with_its_node_and_the_part_t
     assert "most of it in compute" in finding.because
 
 
+def test_a_rank_ten_times_slower_says_how_much_of_every_step_is_lost_by_it() -> None:
+    (finding,) = played(SlowRank(ranks=RANKS), slowed(noisy(1, 40), 2, 10.0)).standing
+    assert 0.8 < finding.share < 0.92
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_noise_of_ten_percent_is_nobodys_fault(seed: int) -> None:
     assert played(SlowRank(ranks=RANKS), noisy(seed, 600)).standing == []

@@ -202,3 +202,19 @@ def test_a_gradient_that_is_all_but_gone_vanishes() -> None:
 def test_a_gradient_with_a_heavy_tail_is_left_alone(seed: int) -> None:
     dice = np.random.default_rng(seed)
     assert normed(Gradient(), list(np.exp(1.0 * dice.standard_normal(3000)))).standing == []
+
+
+def test_of_two_that_differ_while_a_third_is_not_heard_nobody_is_blamed_and_nothing_counts_as_agreed() -> None:
+    detector = Replicas()
+    detector.look({0: (64, 7), 1: (64, 7), 2: (64, 7)}, 1.0)
+    detector.look({0: (128, 8), 1: (64, 7), 2: (128, 8)}, 2.0)
+    detector.look({0: (192, 9), 1: (192, 5), 2: (128, 8)}, 3.0)
+    assert detector.standing == [], "rank 2 may agree with either"
+    detector.look({0: (192, 9), 1: (192, 5), 2: (192, 9)}, 4.0)
+    assert [(one.ranks, one.step, one.sound) for one in detector.standing] == [((1,), 192, 64)], "of step 128 rank 1 was not heard"
+
+
+def test_where_most_ranks_say_the_same_the_others_are_not_waited_for() -> None:
+    detector = Replicas()
+    detector.look({0: (64, 7), 1: (64, 5), 2: (64, 7), 3: (64, 7), 4: (0, 1)}, 1.0)
+    assert [one.ranks for one in detector.standing] == [(1,)]

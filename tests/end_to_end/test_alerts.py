@@ -48,6 +48,12 @@ def heard(got: list[Got]) -> list[tuple[str, str]]:
     return [(alert["id"], alert["status"]) for one in got for alert in one.json["alerts"]]
 
 
+def finished_once_told(run: Job, web: Web) -> None:
+    eventually(lambda: ("job/1", "resolved") in heard(web.got), what="the news that the incident is over")
+    run.hurry()
+    run.finished()
+
+
 def assert_nothing_secret(run: Job) -> None:
     for path in (*run.directory.logs.glob("*.log"), run.directory.spec, run.directory.journal, run.stdout, run.stderr, *run.directory.path.glob("alerts.db*")):
         assert KEY.encode() not in path.read_bytes(), f"the key is in {path.name}"
@@ -63,7 +69,7 @@ def test_a_killed_worker_reaches_webhook_slack_and_alertmanager_while_others_are
             hook("hanging", hanging.url, "60s"), hook("failing", failing.url), hook("gone", f"http://127.0.0.1:{free_port()}"),
         )  # fmt: skip
         with job(state, file) as run:
-            run.finished()
+            finished_once_told(run, web)
         assert run.result() == expected_result(STEPS, 2), "training is unaffected"
         assert heard(web.got)[-1] == ("job/1", "resolved")
         assert web.got[0].json["alerts"][0]["kind"] == "worker_exited"
@@ -86,7 +92,7 @@ def test_control_is_killed_between_writing_and_sending_and_between_sending_and_f
     with Web() as web:
         env = {"HOLDFAST_CRASH_AT": point, "HOLDFAST_CRASH_ONCE": str(used)}
         with job(state, configured(state, hook("pager", web.url)), env=env) as run:
-            run.finished()
+            finished_once_told(run, web)
         assert (used / point).exists(), "control never came by"
         assert run.result() == expected_result(STEPS, 2)
         assert heard(web.got)[-1] == ("job/1", "resolved")
@@ -104,8 +110,7 @@ def test_a_control_that_is_killed_while_the_sink_is_down_delivers_when_it_is_bac
         eventually(lambda: run.directory.alerts.exists() and "alerts do not reach pager" in run.said(), what="a failed try")
         os.kill(run.control(), signal.SIGKILL)
         with Web(port=port) as web:
-            eventually(lambda: ("job/1", "resolved") in heard(web.got), what="the alert")
-            run.finished()
+            finished_once_told(run, web)
     assert run.result() == expected_result(STEPS, 2)
 
 

@@ -46,6 +46,7 @@ def test_a_gang_goes_on_without_a_lost_node_and_takes_it_in_again(state: Path) -
         bring_back(job, lost, spec)
         eventually(lambda: [one for one in _begins(job) if one[:2] == (3, 3)], what="a gang of three again")
         assert job.state().phase in (JobPhase.STARTING, JobPhase.RUNNING)
+        job.hurry()
         ended = job.finished()
     begins = _begins(job)
     assert [ranks for _, ranks, _ in begins] == [3, 2, 3]

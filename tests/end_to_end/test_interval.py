@@ -76,7 +76,7 @@ def all_saved_the_same(job: Job, *, ended_at: int) -> None:
 
 
 def test_a_time_becomes_steps_that_all_ranks_change_to_at_once_and_a_kill_does_not_lose_it(state: Path) -> None:
-    with paced(state, 1100, "--checkpoint-every", "500ms") as job:
+    with paced(state, 800, "--checkpoint-every", "500ms") as job:
         interval = chosen(job)
         assert 5 <= interval.every <= 25
         job.wait_for_step(interval.from_step + 3 * interval.every)
@@ -85,7 +85,7 @@ def test_a_time_becomes_steps_that_all_ranks_change_to_at_once_and_a_kill_does_n
     assert SAVE_EVERY in saved(job, 1), "nothing was told before it was measured"
     assert len([step for step in saved(job, 1) if step >= interval.from_step]) >= 3
     assert len(saved(job, 2)) >= 3
-    all_saved_the_same(job, ended_at=1100)
+    all_saved_the_same(job, ended_at=800)
 
 
 @pytest.mark.slow

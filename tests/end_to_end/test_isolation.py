@@ -70,6 +70,7 @@ def test_a_job_that_eats_beyond_its_memory_is_killed_alone_and_the_one_beside_it
         assert "rank 1 ran out of memory: the kernel killed it at the limit of 150 MB for the job on this node (--memory)" in diagnosis.because
         eaten = next(exit for exit in incident.exits if exit.rank == 1)
         assert (eaten.kind, eaten.signal) == (ExitKind.OUT_OF_MEMORY, signal.SIGKILL)
+        good.hurry()
         good.finished()
     assert good.result() == expected_result(300, 2)
     assert len(good.starts()) == 2, "no rank of it was started twice"

@@ -228,8 +228,10 @@ def strike_once(job: Job, story: Story, kind: str) -> None:
         until(job, story, lambda: newest_key(job) > newest, "a newer checkpoint")
 
 
-def storm(job: Job, story: Story, kinds: Sequence[str], until_s: float) -> None:
+def storm(job: Job, story: Story, kinds: Sequence[str], seconds: float) -> None:
+    """For so long from the first checkpoint on."""
     until(job, story, lambda: going(job, started(job) - 1) and newest_key(job) > (-1, -1), "a first checkpoint")
+    until_s = time.monotonic() + seconds
     for kind in kinds:
         before = story.struck.total()
         while story.struck.total() == before and time.monotonic() < until_s:
@@ -296,7 +298,7 @@ def go_through(state: Path, name: str, options: Sequence[object], chance: random
     """A job that is killed and killed, and in the end every checkpoint that is left is read by the ranks themselves."""
     began, story = time.monotonic(), Story(chance)
     with job_of(state, name, options=options) as job:
-        storm(job, story, kinds, began + 1700.0)
+        storm(job, story, kinds, 1700.0)
         if "--spares" in options:
             lose_node(job, chance.choice(nodes(job)))
             story.struck["node, for good"] += 1
@@ -333,7 +335,7 @@ def test_a_slice_of_random_kills_loses_nothing_and_loads_nothing_wrong(state: Pa
     began, chance = time.monotonic(), random.Random(seed)
     story, options = Story(chance), chance.choice((APART, TOGETHER))
     with job_of(state, "slice", options=options) as job:
-        storm(job, story, chance.choices(MIX, k=500), began + min(60.0, soak_seconds) * 0.6)
+        storm(job, story, chance.choices(MIX, k=500), min(60.0, soak_seconds) * 0.6)
         leave(job, story)
     tell(job, story, time.monotonic() - began)
     assert story.struck.total() > 0, f"seed {seed}: nothing was struck"

@@ -65,6 +65,7 @@ def test_a_killed_worker_goes_on_from_memory_when_the_disk_has_failed(state: Pat
         eventually(lambda: restored(job), what="a restore from memory")
         assert restored(job)[0] >= step > on_disk
         mend_disk(job.directory)
+        job.hurry()
         job.finished(120.0)
     assert weights(job) == in_peace
 
@@ -80,6 +81,7 @@ def test_a_lost_node_s_state_comes_from_the_memory_of_another(state: Path, in_pe
         lose_node(job, gang.nodes[1])
         eventually(lambda: restored(job), what="a restore from memory")
         mend_disk(job.directory)
+        job.hurry()
         job.finished(120.0)
     assert restored(job)[0] > on_disk
     assert weights(job) == in_peace

@@ -17,7 +17,6 @@ from end_to_end.jobs import SCRIPTS, Job, command, eventually, expected_result, 
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.job import JobPhase, Outcome
 
-pytestmark = pytest.mark.unprivileged
 STEPS = 500
 
 
@@ -33,6 +32,7 @@ def _ready(job: Job) -> tuple[str, ...]:
     return eventually(lambda: (gang := job.state().gang) is not None and gang.ready and gang, what="a gang that steps").nodes
 
 
+@pytest.mark.unprivileged
 def test_a_node_with_a_notice_is_left_for_the_spare_and_no_step_is_lost(state: Path) -> None:
     with Job(state, options=["--nodes", 2, "--spares", 1, "--notice-file", state / "notice-{node}"], arguments=["--step-s", 0.02, "--steps", STEPS]) as job:
         goes = _ready(job)[1]
@@ -50,6 +50,7 @@ def test_a_node_with_a_notice_is_left_for_the_spare_and_no_step_is_lost(state: P
         assert f"{goes} (going)" in command("show", job.name, HOLDFAST_STATE=str(state), COLUMNS="200").stdout
         notice.unlink()
         eventually(lambda: not job.state().cordoned, what="a notice that is withdrawn")
+        job.hurry()
         ended = job.finished()
     (first, second) = _begins(job)
     assert (first[1], second[1]) == (2, 2)
@@ -62,12 +63,14 @@ def test_a_node_with_a_notice_is_left_for_the_spare_and_no_step_is_lost(state: P
 @pytest.mark.timeout(300)
 def test_a_real_training_moves_at_the_step_it_is_at_and_ends_bit_for_bit_as_one_that_did_not(state: Path) -> None:
     weights = []
-    for name in ("moved", "still"):
-        options = ["--nodes", 2, "--spares", 1, "--notice-file", state / f"notice-{name}-{{node}}", "--checkpoint-every", 100000]
+    for name, spares in (("moved", 1), ("still", 0)):
+        options = ["--nodes", 2, "--spares", spares, "--notice-file", state / f"notice-{name}-{{node}}", "--checkpoint-every", 100000]
         with Job(state, name, options=options, script=SCRIPTS / "ddp.py", arguments=[state / f"kept-{name}", 250, 0.02], torch=True) as job:
             if name == "moved":
                 goes = _ready(job)[1]
                 (state / f"notice-{name}-{goes}").write_text("60 maintenance")
+                eventually(lambda job=job: [start for start in job.starts() if start.generation == 2], what="a second generation")
+            job.hurry()
             ended = job.finished(110.0)
         weights.append({(job.kept / f"weights-{rank}").read_text() for rank in range(2)})
         if name == "moved":
@@ -78,6 +81,7 @@ def test_a_real_training_moves_at_the_step_it_is_at_and_ends_bit_for_bit_as_one_
     assert len(weights[0]) == 1
 
 
+@pytest.mark.unprivileged
 def test_an_agent_that_is_told_to_end_is_left_first_and_then_goes(state: Path) -> None:
     with Job(state, options=["--nodes", 2, "--spares", 1], arguments=["--step-s", 0.02, "--steps", STEPS]) as job:
         goes = _ready(job)[1]
@@ -85,6 +89,7 @@ def test_an_agent_that_is_told_to_end_is_left_first_and_then_goes(state: Path) -
         os.kill(agent, signal.SIGTERM)
         eventually(lambda: [one for one in _begins(job) if one[0] == 2], what="a second generation")
         eventually(lambda: not is_alive(agent), what="the end of the agent")
+        job.hurry()
         ended = job.finished()
     assert job.result() == expected_result(STEPS, 2)
     assert not ended.incidents
@@ -92,6 +97,7 @@ def test_an_agent_that_is_told_to_end_is_left_first_and_then_goes(state: Path) -
     assert goes not in ended.gang.nodes
 
 
+@pytest.mark.unprivileged
 def test_a_job_whose_last_machine_will_go_is_stopped_saved_and_goes_on_elsewhere(state: Path) -> None:
     notice = state / "notice"
     with Job(state, options=["--nodes", 2, "--notice-file", notice], arguments=["--step-s", 0.02, "--steps", STEPS]) as job:
@@ -104,12 +110,14 @@ def test_a_job_whose_last_machine_will_go_is_stopped_saved_and_goes_on_elsewhere
     assert "it is to go" in ended.because
     assert not ended.incidents
     notice.unlink()
+    job.hurry()
     with Job(state, verb="resume") as again:
         again.finished()
     assert again.result() == expected_result(STEPS, 2)
     assert _begins(again)[-1][2] == step, "the last step before the stop was saved"
 
 
+@pytest.mark.unprivileged
 def test_a_node_that_was_left_for_another_is_checked_with_an_idle_one_and_returned(state: Path) -> None:
     faults = [word for step in (30, 31) for word in ("--fault", f"segv@{step}@1")]
     with Job(state, options=["--nodes", 2, "--spares", 2], arguments=["--step-s", 0.02, "--steps", 100000, *faults]) as job:
@@ -145,6 +153,7 @@ def other_disk() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
+@pytest.mark.unprivileged
 def test_what_a_job_names_lies_on_every_nodes_own_disk_before_its_ranks_start(state: Path, other_disk: Path) -> None:
     (other_disk / "shards").mkdir()
     (other_disk / "shards" / "one").write_bytes(os.urandom(3 << 20))

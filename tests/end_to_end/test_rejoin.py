@@ -20,8 +20,8 @@ RANKS, STEP_S, FOREVER = 3, 0.01, 1 << 30
 PATIENCE_S = 120.0
 
 
-def job_of(state: Path, name: str, *, options: list[object]) -> Job:
-    return Job(state, name, options=options, script=SCRIPT, arguments=[state / f"kept-{name}", FOREVER, STEP_S], torch=True)
+def job_of(state: Path, name: str, *, options: list[object], script: Path = SCRIPT, env: dict[str, str] | None = None) -> Job:
+    return Job(state, name, options=options, script=script, arguments=[state / f"kept-{name}", FOREVER, STEP_S], torch=True, env=env)
 
 
 def undisturbed(kept: str, steps: int, script: str = str(SCRIPT)) -> None:

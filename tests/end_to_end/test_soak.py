@@ -43,10 +43,11 @@ def strike(job: Job, kind: str, rank: int) -> None:
                 os.kill(job.warm_parent(), signal.SIGKILL)
 
 
-def storm(job: Job, chance: random.Random, *, faults: int, until_s: float) -> list[str]:
-    """Strike, wait until training gets further, strike again; now and then twice at once."""
+def storm(job: Job, chance: random.Random, *, faults: int, seconds: float) -> list[str]:
+    """Strike, wait until training gets further, strike again; now and then twice at once. For so long from the first step on."""
     struck: list[str] = []
     job.wait_for_step(1)
+    until_s = time.monotonic() + seconds
     while len(struck) < faults and time.monotonic() < until_s and job.process.poll() is None:
         for _ in range(chance.choice((1, 1, 1, 2))):
             struck.append(chance.choice(KINDS))
@@ -69,7 +70,7 @@ def moved(job: Job, before: int, generation: int) -> bool:
 
 def soak(state: Path, seed: int, *, steps: int, faults: int, seconds: float) -> list[str]:
     with job_of(state, "storm", steps) as job:
-        struck = storm(job, random.Random(seed), faults=faults, until_s=time.monotonic() + seconds)
+        struck = storm(job, random.Random(seed), faults=faults, seconds=seconds)
         ended = job.finished(max(600.0, seconds))
     with job_of(state, "calm", steps) as calm:
         calm.finished(600.0)

@@ -14,7 +14,6 @@ from holdfast.domain.incident import Incident, IncidentPhase
 from holdfast.domain.job import Outcome
 from holdfast.domain.plan import Rung
 
-pytestmark = pytest.mark.unprivileged
 LONG = ("--steps", 100000)
 
 
@@ -30,6 +29,7 @@ def nodes_of(job: Job) -> tuple[str, ...]:
     return gang.nodes
 
 
+@pytest.mark.unprivileged
 def test_each_fault_of_a_worker_is_survived_and_its_first_cause_is_named(state: Path) -> None:
     faults = ["exit@start@1", "exception@10@2", "kill@20@1", "segv@30@3", "exit@40@0"]
     with Job(state, options=["--nodes", 2, "--nproc", 2], arguments=[part for fault in faults for part in ("--fault", fault)]) as job:
@@ -41,6 +41,7 @@ def test_each_fault_of_a_worker_is_survived_and_its_first_cause_is_named(state: 
     assert any("the loss is a banana" in diagnosis.because for incident in ended.incidents for diagnosis in incident.diagnoses)
 
 
+@pytest.mark.unprivileged
 def test_survivors_that_wait_for_a_dead_peer_are_ended_at_once(state: Path) -> None:
     # Rank 0 sleeps for an hour and ignores SIGTERM; nothing but a kill ends it, and its silence alone would be believed only after ten seconds.
     with Job(state, options=["--nproc", 2], arguments=["--fault", "sleep@10@0", "--fault", "kill@11@1", "--fault", "kill@10@1", "--deaf"]) as job:
@@ -50,6 +51,7 @@ def test_survivors_that_wait_for_a_dead_peer_are_ended_at_once(state: Path) -> N
     assert job.result() == expected_result(60, 2)
 
 
+@pytest.mark.unprivileged
 def test_a_stopped_rank_is_found_and_its_stack_kept(state: Path) -> None:
     with Job(state, options=["--nproc", 2], arguments=["--fault", "stop@20@1"]) as job:
         ended = job.finished()
@@ -73,6 +75,7 @@ def test_a_rank_that_sleeps_and_a_rank_that_spins_are_both_found(state: Path) ->
             assert job.result() == expected_result(270, 2)
 
 
+@pytest.mark.unprivileged
 def test_a_lost_node_is_replaced_by_a_spare(state: Path) -> None:
     with Job(state, options=["--nodes", 2, "--spares", 1, "--max-restarts", 5], arguments=["--step-s", 0.02, *LONG]) as job:
         job.wait_for_step(20)
@@ -90,6 +93,7 @@ def test_a_lost_node_is_replaced_by_a_spare(state: Path) -> None:
         assert job.wait() == 130
 
 
+@pytest.mark.unprivileged
 def test_agent_control_and_warm_parent_may_die_under_a_running_job(state: Path) -> None:
     with Job(state, options=["--nodes", 2], arguments=["--step-s", 0.02, "--steps", 400]) as job:
         job.wait_for_step(10)
@@ -103,12 +107,14 @@ def test_agent_control_and_warm_parent_may_die_under_a_running_job(state: Path) 
         workers = [start.pid for start in job.starts()]
         os.kill(job.warm_parent("node-1"), signal.SIGKILL)
         eventually(lambda: not any(map(is_alive, workers)), what="the end of the old workers")
+        job.hurry()
         ended = job.finished()
     assert job.result() == expected_result(400, 2)
     assert [(start.generation, start.rank) for start in sorted(job.starts(), key=lambda one: (one.generation, one.rank))] == [(1, 0), (1, 1), (2, 0), (2, 1)]
     assert [cause for cause, _ in judged(ended.incidents)] == ["vanished"]
 
 
+@pytest.mark.unprivileged
 @pytest.mark.slow
 def test_a_job_without_spares_waits_for_nodes_and_then_says_that_none_came(state: Path) -> None:
     with Job(state, options=["--nodes", 2], arguments=["--step-s", 0.02, *LONG]) as job:

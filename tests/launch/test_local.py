@@ -64,6 +64,8 @@ def test_a_recovery_needs_nothing_of_another_nodes_places(state: Path) -> None:
             place.mkdir(parents=True)
             place.chmod(0o000)
         try:
+            eventually(lambda: [start for start in job.starts() if start.generation == 2], what="a second generation")
+            job.hurry()
             job.finished()
         finally:
             for place in places(job, lost):

@@ -75,6 +75,7 @@ def test_nodes_with_networks_of_their_own_meet_and_a_killed_agent_comes_back_int
         eventually(lambda: not is_alive(old) and job.agent("node-1") != old, what="another agent of node-1")
         eventually(lambda: network_of(job.agent("node-1")) == networks["node-1"], what="its agent in the network of node-1")
         os.kill(job.pid(1), signal.SIGKILL)
+        job.hurry()
         job.finished()
     assert job.result() == expected_result(300, 2)
 

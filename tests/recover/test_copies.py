@@ -57,6 +57,16 @@ def test_a_holder_is_alive_in_another_domain_and_holds_for_one_owner(case: tuple
     assert all(made.without.values())
 
 
+@given(cases(), st.sets(st.sampled_from(NAMES)))
+def test_where_not_all_can_have_a_holder_those_who_come_first_do(case: tuple[list[str], dict[str, str], dict[str, str]], first: set[str]) -> None:
+    owners, nodes, before = case
+    made, plain = assign(owners, nodes, before, first), assign(owners, nodes, before)
+    assert len(made.holders) == len(plain.holders), "nobody is served less for it"
+    assert len(set(made.holders) & first) == best([owner for owner in owners if owner in first], nodes, {})[0]
+    assert all(nodes[holder] != nodes[owner] for owner, holder in made.holders.items())
+    assert len(set(made.holders.values())) == len(made.holders)
+
+
 @settings(max_examples=400, deadline=None)
 @given(cases())
 def test_no_other_way_serves_more_owners_or_moves_fewer_copies(case: tuple[list[str], dict[str, str], dict[str, str]]) -> None:

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from holdfast.cli import app
 from holdfast.errors import UserError
-from holdfast.simulate.failures import Percentiles, bursts, poisson, read_failures, recorded, weibull
+from holdfast.simulate.failures import Percentiles, bursts, lemons_among, outages, poisson, read_failures, recorded, weibull
 from holdfast.simulate.world import run
 
 NODES = [f"n{number}" for number in range(50)]
@@ -48,6 +48,25 @@ def test_repair_times_keep_to_their_percentiles() -> None:
     assert drawn[1800] == pytest.approx(100.0, rel=0.3)
     assert drawn[0] >= 1.0
     assert drawn[-1] <= 1000.0
+
+
+def test_each_outage_is_repaired_before_the_next_and_none_begins_after_the_last_time() -> None:
+    changes = outages(4, mtbf_s=180_000.0, seed=3, first_at=0.0, last_at=86_400.0, lemons=0.25)
+    assert changes == sorted(changes)
+    assert max(at for at, _, fails in changes if fails) <= 86_400.0 < max(at for at, _, _ in changes)
+    for node in range(4):
+        story = [fails for _, number, fails in changes if number == node]
+        assert story == [True, False] * (len(story) // 2)
+    counts = {node: sum(fails for _, number, fails in changes if number == node) for node in range(4)}
+    assert {max(counts, key=counts.__getitem__)} == lemons_among(4, 0.25, 3), "who fails most is the lemon"
+
+
+def test_a_machine_that_fails_more_often_changes_nothing_about_the_others() -> None:
+    """Else two policies could not be compared, nor two fleets."""
+    plain, with_lemon = (outages(4, mtbf_s=90_000.0, seed=3, first_at=0.0, last_at=900_000.0, lemons=part) for part in (0.0, 0.25))
+    assert len(with_lemon) > 2 * len(plain), "its repairs take as long as those of others"
+    (lemon,) = lemons_among(4, 0.25, 3)
+    assert [one for one in plain if one[1] != lemon] == [one for one in with_lemon if one[1] != lemon] != []
 
 
 def test_a_recording_is_squeezed_to_the_time_that_is_played_and_dealt_to_the_nodes_there_are() -> None:

@@ -18,8 +18,8 @@ from holdfast.cli import app
 from holdfast.schedule.policy import DAY_S, HOUR_S, Policy
 from holdfast.schedule.tree import Account
 from holdfast.simulate.audit import audit_of
+from holdfast.simulate.failures import outages
 from holdfast.simulate.figures import Figures, figures
-from holdfast.simulate.outages import Outages
 from holdfast.simulate.policies.named import NAMES, ON_NODES, scheduler_named
 from holdfast.simulate.policies.ours import Holdfast, nodes_of
 from holdfast.simulate.replay import Replay
@@ -210,8 +210,8 @@ def _with_failures(name: str, jobs: list[TraceJob], seed: int, *, lemons: float 
     scheduler = scheduler_named(name, nodes_of(50, 8))
     assert isinstance(scheduler, Holdfast)
     audit = audit_of(scheduler)
-    outages = Outages(nodes=50, mtbf_s=2000 * HOUR_S, seed=seed, first_at=0.0, last_at=40 * DAY_S, lemons=lemons)
-    replay = Replay(jobs, scheduler, watchers=[audit], outages=outages).run()
+    failing = outages(50, mtbf_s=2000 * HOUR_S, seed=seed, first_at=0.0, last_at=40 * DAY_S, lemons=lemons)
+    replay = Replay(jobs, scheduler, watchers=[audit], outages=failing).run()
     audit.auditor.sweep()
     assert audit.auditor.failures == []
     assert not replay.stuck
@@ -230,15 +230,6 @@ def test_with_failing_nodes_every_job_still_ends_no_invariant_fails_and_the_same
 def test_with_one_lemon_in_fifty_nodes_who_remembers_what_failed_where_loses_less() -> None:
     lost = {name: sum(_with_failures(name, _gangs(seed, 800), seed, lemons=0.02)[1].failure_lost_gpu_h for seed in range(3)) for name in ON_NODES}
     assert lost["holdfast"] < 0.8 * lost["health-blind"]
-
-
-def test_nodes_that_are_back_before_the_last_job_and_fail_no_more_change_nothing_else(tmp_path: Path) -> None:
-    outages = Outages(nodes=4, mtbf_s=50 * HOUR_S, seed=3, first_at=0.0, last_at=DAY_S, lemons=0.25)
-    happened = [one for hour in range(24 * 30) for one in outages.due(hour * HOUR_S)]
-    assert outages.next_at() == float("inf")
-    for node in range(4):
-        story = [fails for number, fails in happened if number == node]
-        assert story == [True, False] * (len(story) // 2), "each failure is repaired before the next"
 
 
 def test_the_command_replays_failures_and_says_what_they_cost(tmp_path: Path) -> None:

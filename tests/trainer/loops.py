@@ -122,13 +122,14 @@ def make_loader(order: str, batch_size: int, world_size: int, workers: int) -> D
 
 
 def measured(
-    *, steps: int = 40, slow_rank: int = -1, slow_s: float = 0.0, nan_rank: int = -1, nan_at: int = -1, drift_rank: int = -1, by_name: bool = False
+    *, steps: int = 40, slow_rank: int = -1, slow_s: float = 0.0, nan_rank: int = -1, nan_at: int = -1, drift_rank: int = -1, by_name: bool = False,
+    buffers: bool = False,
 ) -> None:  # fmt: skip
     """Steps of DDP, or of gradients that are averaged by name, whose parts are known; what is reported is known too."""
     dist.init_process_group("gloo")
     rank, tokens = dist.get_rank(), holdfast.gauge("tokens_per_s", unit="1/s")
     torch.manual_seed(0)
-    plain = nn.Linear(32, 32)
+    plain = nn.Sequential(nn.Linear(32, 32), nn.BatchNorm1d(32)) if buffers else nn.Linear(32, 32)
     model = plain if by_name else nn.parallel.DistributedDataParallel(plain)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.125)
     run = holdfast.guard(model=model, optimizer=optimizer)

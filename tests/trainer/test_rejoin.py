@@ -13,13 +13,15 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
 from trainer.gang import Gang
 
-from holdfast.domain.beat import BEAT_FILE_BYTES, WAITS, read_beat
+from holdfast.domain.beat import BEAT_FILE_BYTES, WAITS, WHOLE, read_beat
+from holdfast.trainer.handing import NOBODY_CODE
 
 PATIENCE_S = 60.0
 RANKS = 2
-TIMES = int(os.environ.get("HOLDFAST_REJOINS", "8"))
+TIMES = int(os.environ.get("HOLDFAST_REJOINS", "10"))
 
 
 class Agent:
@@ -38,7 +40,8 @@ class Agent:
             self._say(rank, f"part {self._generation}")
         return {rank: self._waits(rank) for rank in ranks}
 
-    def place(self, ranks: list[int]) -> None:
+    def place(self, ranks: list[int], *, goes_back: bool = False) -> None:
+        """Where each goes on: with what one of them holds, or, if all go back, with what a checkpoint has. Here there is none."""
         import torch.distributed as dist
 
         self._generation += 1
@@ -48,7 +51,8 @@ class Agent:
             beats.write_bytes(bytes(BEAT_FILE_BYTES))
             place = self._directory / f"place-{self.pids()[rank]}"
             env = {
-                "MASTER_PORT": str(self._stores[0].port), "HOLDFAST_BEATS": str(beats), "HOLDFAST_GENERATION": str(self._generation), "HOLDFAST_REJOIN": "1",
+                "MASTER_PORT": str(self._stores[0].port), "HOLDFAST_BEATS": str(beats), "HOLDFAST_GENERATION": str(self._generation),
+                "HOLDFAST_REJOIN": "" if goes_back else "1",
             }  # fmt: skip
             place.write_text(json.dumps(env))
             self._say(rank, f"rejoin {self._generation}")
@@ -68,7 +72,7 @@ class Agent:
         eventually(look, self._gang)
         beat = read_beat(self._beats(rank).read_bytes())
         assert beat is not None
-        return beat.step
+        return beat.step if beat.flags & WHOLE else -1
 
     def _say(self, rank: int, word: str) -> None:
         pipe = self._directory / f"rejoin-{self.pids()[rank]}"
@@ -136,6 +140,103 @@ def trains_a_kept_model(where: str) -> None:
     train()
 
 
+def trains_a_sharded_model(where: str) -> None:
+    """Made anew whenever the function is called, of random numbers that were seeded outside of it. Writes down the same, and what it began with."""
+    import faulthandler
+    import gc
+
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+    from torch.distributed.fsdp import FSDPModule, fully_shard
+
+    import holdfast
+
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+    torch.manual_seed(0)
+
+    @holdfast.rejoin
+    def train() -> None:
+        dist.init_process_group("gloo", timeout=timedelta(seconds=10))
+        mesh = init_device_mesh("cpu", (RANKS,), mesh_dim_names=("shard",))
+        model = nn.Sequential(nn.Linear(64, 256), nn.Dropout(0.1), nn.Linear(256, 8))
+        began_with = float(model[0].weight.sum())
+        for layer in (model[0], model[2], model):
+            fully_shard(layer, mesh=mesh)
+        optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+        run = holdfast.guard(model=model, optimizer=optimizer)
+        gc.collect()
+        objects = gc.get_objects()
+        has = {
+            "threads": len(os.listdir("/proc/self/task")), "descriptors": len(os.listdir("/proc/self/fd")), "groups": len(dist.distributed_c10d._world.pg_map),
+            "memory": int(Path("/proc/self/statm").read_text().split()[1]) * 4096, "wrappers": sum(isinstance(one, FSDPModule) for one in objects),
+            "hooks": sum(isinstance(one, DeviceMesh) for one in objects), "began_with": began_with,
+        }  # fmt: skip
+        with (Path(where) / f"has-{dist.get_rank()}").open("a") as file:
+            file.write(json.dumps(has) + "\n")
+        del objects
+        for _ in run.steps(1 << 30):
+            model(torch.randn(8, 64)).square().mean().backward()
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # Arithmetic of sharded tensors, about which torch remembers what it found out.
+            optimizer.step()
+            optimizer.zero_grad()
+        dist.destroy_process_group()
+
+    train()
+
+
+@pytest.mark.timeout(300)  # A rank that does not notice that its sockets are shut costs ten seconds each time, and on a busy machine there are some.
+def test_ranks_with_parts_of_a_model_hold_nothing_whole_and_rejoin_without_leaving_anything_behind(tmp_path: Path) -> None:
+    with gang_of(tmp_path, trains_a_sharded_model) as gang:
+        agent, everybody = Agent(gang, tmp_path / "memory"), list(range(RANKS))
+        for _ in range(TIMES):
+            agent.wait_for_step(3)
+            assert set(agent.part(everybody).values()) == {-1}
+            agent.place(everybody, goes_back=True)
+        agent.wait_for_step(3)
+        expect_no_growth(tmp_path)
+        began = {json.loads(line)["began_with"] for rank in everybody for line in (tmp_path / f"has-{rank}").read_text().splitlines()}
+        assert len(began) == 1, f"a model that is made anew is not the one that a new process makes: {began}"
+
+
+def keeps_a_sharded_model(where: str) -> None:
+    """From call to call, though the process group that it was sharded for is gone."""
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+    from torch.distributed.fsdp import fully_shard
+
+    import holdfast
+
+    net = nn.Linear(64, 8)
+
+    @holdfast.rejoin
+    def train() -> None:
+        dist.init_process_group("gloo", timeout=timedelta(seconds=10))
+        if not hasattr(net, "unshard"):
+            fully_shard(net)
+        optimizer = torch.optim.AdamW(net.parameters())
+        run = holdfast.guard(model=net, optimizer=optimizer)
+        for _ in run.steps(1 << 30):
+            net(torch.randn(8, 64)).square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    train()
+
+
+def test_a_model_that_was_sharded_for_a_gang_that_is_gone_is_not_trained_on(tmp_path: Path) -> None:
+    with gang_of(tmp_path, keeps_a_sharded_model) as gang:
+        agent, everybody = Agent(gang, tmp_path / "memory"), list(range(RANKS))
+        agent.wait_for_step(3)
+        agent.part(everybody)
+        agent.place(everybody, goes_back=True)
+        assert [gang.wait_for_exit(rank) for rank in everybody] == [NOBODY_CODE] * RANKS
+        assert "its model was sharded for the process group of a gang that is gone" in gang.log(0)
+    assert (tmp_path / "memory" / "cannot-rejoin").exists(), "the next ones would try it again"
+
+
 def test_rejoins_leave_nothing_behind_however_many(tmp_path: Path) -> None:
     with gang_of(tmp_path, trains_a_kept_model) as gang:
         agent, everybody = Agent(gang, tmp_path / "memory"), list(range(RANKS))
@@ -148,10 +249,14 @@ def test_rejoins_leave_nothing_behind_however_many(tmp_path: Path) -> None:
             step = max(held.values()) + 1
             agent.place(everybody)
         agent.wait_for_step(step)
-        for rank in everybody:
-            lives = [json.loads(line) for line in (tmp_path / f"has-{rank}").read_text().splitlines()]
-            assert len(lives) == TIMES + 1
-            for what in ("threads", "descriptors", "groups", "wrappers", "hooks"):
-                assert lives[-1][what] <= max(life[what] for life in lives[1:4]), f"{what} of rank {rank} grew: {[life[what] for life in lives]}"
-            grown = lives[-1]["memory"] - lives[3]["memory"]
-            assert grown < (4 << 20) + TIMES * (64 << 10), f"rank {rank} grew by {grown} bytes in {TIMES - 3} rejoins"
+        expect_no_growth(tmp_path)
+
+
+def expect_no_growth(tmp_path: Path) -> None:
+    for rank in range(RANKS):
+        lives = [json.loads(line) for line in (tmp_path / f"has-{rank}").read_text().splitlines()]
+        assert len(lives) == TIMES + 1
+        for what in ("threads", "descriptors", "groups", "wrappers", "hooks"):
+            assert lives[-1][what] <= max(life[what] for life in lives[1:4]), f"{what} of rank {rank} grew: {[life[what] for life in lives]}"
+        grown = lives[-1]["memory"] - lives[3]["memory"]
+        assert grown < (4 << 20) + TIMES * (64 << 10), f"rank {rank} grew by {grown} bytes in {TIMES - 3} rejoins"

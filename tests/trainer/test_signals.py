@@ -54,6 +54,13 @@ def test_the_rank_that_does_not_wait_is_the_slow_one(tmp_path: Path) -> None:
         assert one[COMMUNICATION] < one[STEP]
 
 
+@pytest.mark.parametrize("slow", [0, 1])
+def test_a_rank_that_waits_for_the_buffers_of_another_waits_too(tmp_path: Path, slow: int) -> None:
+    """DDP gives rank 0's to all before each forward pass."""
+    gang = run_gang(tmp_path, measured, ranks=2, slow_rank=slow, slow_s=0.02, buffers=True)
+    assert said(gang, 1 - slow)[COMMUNICATION] > said(gang, slow)[COMMUNICATION] + 0.5 * 39 * 0.02
+
+
 def test_collectives_that_are_called_by_name_are_timed_and_counted(tmp_path: Path) -> None:
     gang = run_gang(tmp_path, measured, ranks=2, slow_rank=1, slow_s=0.02, by_name=True)
     assert said(gang, 0)[COMMUNICATION] > said(gang, 1)[COMMUNICATION] + 0.3 * 39 * 0.02

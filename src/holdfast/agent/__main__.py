@@ -326,10 +326,10 @@ class Agent:
         surroundings = asyncio.create_task(asyncio.to_thread(self._surroundings.news)) if effect.node_rank == 0 else None
         job, parent = self._spec.job, await self._living_parent()
         self._following.begin(effect)
-        if not effect.kept:
-            self._persist.hand_over(effect.generation, effect.ranks, effect.restore)
-        else:  # Where ranks live on what they saved is as good as before.
+        if effect.rejoin and effect.kept:  # Where ranks live on with what they hold, what they saved is as good as before.
             self._persist.live_on(effect.ranks)
+        else:
+            self._persist.hand_over(effect.generation, effect.ranks, effect.restore)
         await self._fetch(effect)
         await self._renew(effect, parent)
         told = {"surroundings": await surroundings} if surroundings is not None else {}  # Before they start: one that dies at once must not overtake it.
@@ -421,10 +421,11 @@ class Agent:
         if row["left"]:
             return {"because": f"processes {row['left']} on {self._spec.node} survived SIGKILL (state {tree.state(row['left'][0])})", "unkillable": row["left"]}
         self._isolation.leave(generation)
-        if not waiting:  # Then all start anew, from what they left.
+        if not any(left.whole >= 0 for left in waiting.values()):  # Then all start anew or go back, from what they saved.
             await self._persist.settle_index(within_s=_SETTLE_S)
         self._send_readings()
-        return {"waiting": {str(rank): step for rank, step in waiting.items() if rank in self._watch.ranks(generation)}}
+        wait = {str(rank): left for rank, left in waiting.items() if rank in self._watch.ranks(generation)}
+        return {"waiting": {rank: left.whole for rank, left in wait.items()}, "reached": {rank: left.after for rank, left in wait.items()}}
 
     def _order(self, id: str, generation: int, rank: int) -> dict[str, Any]:
         return {
@@ -529,6 +530,9 @@ class Agent:
     async def _probe(self) -> None:
         while True:
             await asyncio.sleep(self._spec.probe_every_s)
+            seen = self._watch.mesh(self._spec.node)
+            if seen is not None:
+                self._tell(seen)
             for generation, finding in self._watch.probe():
                 self._tell(FindingMade(at=0.0, generation=generation, finding=replace(finding, node=self._spec.node)))
 

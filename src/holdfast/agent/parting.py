@@ -14,17 +14,17 @@ import time
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from holdfast.agent.watch import Watch
+from holdfast.agent.watch import Left, Watch
 
 _LOOK_EVERY_S = 0.002
 
 
-async def part(watch: Watch, directory: Path, generation: int, *, without: Collection[int], within_s: float) -> dict[int, int]:
-    """Tell all ranks but some to part. Rank to the step it holds whole, of those who wait when the time is up or all do."""
+async def part(watch: Watch, directory: Path, generation: int, *, without: Collection[int], within_s: float) -> dict[int, Left]:
+    """Tell all ranks but some to part. How those have left it who wait when the time is up or all do, by rank."""
     told = {rank for rank, pid in watch.ranks(generation).items() if rank not in without and _tell(directory, pid, f"part {generation}")}
     deadline = time.monotonic() + within_s
     while True:
-        waiting = {rank: step for rank, step in watch.waiting(generation).items() if rank in told}
+        waiting = {rank: left for rank, left in watch.waiting(generation).items() if rank in told}
         if told & watch.ranks(generation).keys() <= waiting.keys() or time.monotonic() > deadline:
             return waiting
         await asyncio.sleep(_LOOK_EVERY_S)

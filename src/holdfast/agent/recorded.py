@@ -18,7 +18,7 @@ class Recorded:
     def __init__(self, path: Path) -> None:
         self._answers: dict[str, dict[str, Any] | None] = {}
         self._last_start: tuple[int, tuple[int, ...], str] = (0, (), "")
-        self.rejoined = False  # Ranks of the generation before it lived on into that one.
+        self.rejoined = False  # Ranks of the generation before it lived on into that one, with what they held.
         if path.exists():
             for line in path.read_text().splitlines():
                 self._take(line)
@@ -37,8 +37,8 @@ class Recorded:
     def begin(self, effect: Effect) -> None:
         row = {"id": effect.id, "kind": type(effect).__name__, "generation": effect.generation}
         if isinstance(effect, StartGang):
-            row |= {"ranks": list(effect.ranks), "restore": effect.restore, "kept": bool(effect.kept)}
-            self._last_start, self.rejoined = (effect.generation, effect.ranks, effect.restore), bool(effect.kept)
+            self._last_start, self.rejoined = (effect.generation, effect.ranks, effect.restore), effect.rejoin and bool(effect.kept)
+            row |= {"ranks": list(effect.ranks), "restore": effect.restore, "kept": self.rejoined}
         self._write(row)
         os.fdatasync(self._fd)
         self._answers.setdefault(effect.id, None)

@@ -17,9 +17,10 @@ from pathlib import Path
 
 from holdfast.agent import tree
 from holdfast.detect.silent_rank import Look, SilentRank
-from holdfast.domain.beat import BEAT_BYTES, BEAT_FILE_BYTES, FOLLOWS, GUARDED, REJOINS, RESTORED, TABLE_AT, WAITS, Beat, read_beat
+from holdfast.domain.beat import BEAT_BYTES, BEAT_FILE_BYTES, FOLLOWS, GUARDED, REJOINS, RESTORED, SHARDED, TABLE_AT, WAITS, WHOLE, Beat, read_beat
+from holdfast.domain.event import MeshSeen
 from holdfast.domain.finding import Finding
-from holdfast.domain.gauges import Gauge, read_gauges
+from holdfast.domain.gauges import HOLDS, MESH, RESIZES, Gauge, read_gauges
 from holdfast.domain.interval import INTERVAL_BYTES, Told, pack_interval
 from holdfast.domain.profile import REQUEST_BYTES, Request, pack_request, read_request
 from holdfast.wire.messages import Reading
@@ -42,6 +43,15 @@ class _Worker:
     memory_bytes: int = 0
     process_state: str = "S"
     probed_at: float = 0.0
+    told_mesh: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """How a rank that waits has left its gang: after which step, and which it holds whole; -1: none."""
+
+    after: int
+    whole: int
 
 
 class Watch:
@@ -141,10 +151,13 @@ class Watch:
                     new.unlink(missing_ok=True)
                     new.symlink_to(old.resolve())
 
-    def waiting(self, generation: int) -> dict[int, int]:
-        """Ranks that have left the loop and wait for their new place, each with the step it holds whole."""
+    def waiting(self, generation: int) -> dict[int, Left]:
+        """Ranks that have left the loop and wait for their new place."""
         beats = {rank: read_beat(worker.memory[:BEAT_BYTES]) for rank, worker in self._workers.items() if worker.generation == generation}
-        return {rank: beat.step for rank, beat in sorted(beats.items()) if beat is not None and beat.flags & WAITS}
+        return {
+            rank: Left(after=beat.step, whole=beat.step if beat.flags & WHOLE else -1)
+            for rank, beat in sorted(beats.items()) if beat is not None and beat.flags & WAITS
+        }  # fmt: skip
 
     def ranks(self, generation: int | None = None) -> dict[int, int]:
         """Rank to process id."""
@@ -176,6 +189,21 @@ class Watch:
     def tables(self) -> dict[int, list[Gauge]]:
         """What the workers say besides their beats."""
         return {rank: read_gauges(worker.memory[TABLE_AT:]) for rank, worker in sorted(self._workers.items())}
+
+    def mesh(self, node: str) -> MeshSeen | None:
+        """What the ranks hold, once: when all of them are in their loops and have said it."""
+        workers = [worker for _, worker in sorted(self._workers.items())]
+        if not any(not worker.told_mesh and worker.beat is not None and worker.beat.flags & RESTORED for worker in workers):
+            return None
+        tables = {worker.rank: read_gauges(worker.memory[TABLE_AT:]) for worker in workers}
+        holds = {str(rank): int(gauge.value) for rank, table in tables.items() for gauge in table if gauge.name == HOLDS and math.isfinite(gauge.value)}
+        if len(holds) < len(workers) or len({worker.generation for worker in workers}) > 1:
+            return None
+        for worker in workers:
+            worker.told_mesh = True
+        found = [(gauge.name.removeprefix(MESH).partition("_"), gauge) for gauge in tables[workers[0].rank] if gauge.name.startswith(MESH)]
+        dimensions = [(name, int(gauge.value), gauge.unit == RESIZES) for (_, _, name), gauge in sorted(found, key=lambda one: int(one[0][0]))]
+        return MeshSeen(at=0.0, node=node, generation=workers[0].generation, holds=holds, dimensions=tuple(dimensions))
 
     def probe(self) -> tuple[tuple[int, Finding], ...]:
         """Look at every process; what is found, with the generation it belongs to."""
@@ -228,7 +256,7 @@ def _reading(worker: _Worker, now_ns: int) -> Reading:
         grad_norm=_finite(beat.grad_norm), not_finite=_not_finite(beat), samples=beat.samples, data_wait_s=beat.data_wait_s, save_s=beat.save_s,
         saved_step=beat.saved_step, guarded=bool(beat.flags & GUARDED), restored=bool(beat.flags & RESTORED), cpu_share=worker.cpu_share,
         memory_bytes=worker.memory_bytes, save_every=beat.save_every, stall_s=_finite(beat.stall_s), follows=bool(beat.flags & FOLLOWS),
-        rejoins=bool(beat.flags & REJOINS),
+        rejoins=bool(beat.flags & REJOINS), sharded=bool(beat.flags & SHARDED),
     )  # fmt: skip
 
 

@@ -13,6 +13,8 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import random
+import string
 import sys
 import time
 from pathlib import Path
@@ -86,7 +88,9 @@ class Listener:
         if "asleep" in self.active:
             time.sleep(1e6)
         if "exception" in self.active:
-            raise OrderedFault(f"rank {self._rank} was ordered to raise")
+            # Never the same twice: a fault that comes again in the same place, by its type, would rightly be called permanent.
+            letters = "".join(random.choices(string.ascii_letters, k=8))
+            raise type(f"OrderedFault{letters}", (OrderedFault,), {})(f"rank {self._rank} was ordered to raise")
 
     def _orders(self) -> list[dict[str, Any]]:
         if self._directory is None:

@@ -120,6 +120,11 @@ class Storm:
     def over(self) -> bool:
         return len(self.struck) == len(self.strikes) and not self._waiting
 
+    @property
+    def judged(self) -> int:
+        """How many of those that were struck have been answered, or given up."""
+        return len(self.struck) - self._waiting
+
     async def run(self, *, stop_when_over: bool = False) -> None:
         """Until the job has ended, or every strike was made and answered."""
         async for view in views(self.scene.directory):

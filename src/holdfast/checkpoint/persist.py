@@ -31,7 +31,7 @@ def persist(buffer: Buffer, disk: Disk | None = None, indexing: Indexing | None 
     disk, note = disk or Disk(), buffer.note()
     shard, checkpoints = Shard(**note["shard"]), Path(note["checkpoints"])
     kept = note["retention"]
-    retention = Retention(**{**kept, "restored": tuple(kept["restored"]) if kept["restored"] else None})
+    retention = Retention(**{**kept, "restored": tuple(kept["restored"]) if kept["restored"] else None, "compared": tuple(kept["compared"])})
     if indexing is None or indexing.seal != buffer.head.seal:
         indexing = Indexing(buffer)
 

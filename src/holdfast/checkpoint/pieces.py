@@ -122,8 +122,16 @@ def _keeps_ranks_alike(module: Any) -> bool:
     parallel = sys.modules.get("torch.nn.parallel")
     if parallel is None or not isinstance(module, parallel.DistributedDataParallel):
         return False
+    if module.process_group.size() < _world_size():
+        return False  # Within a group alone: a stage of a pipeline, or a part of a tensor.
     # Without broadcast, buffers such as running averages are each rank's own.
     return bool(module.broadcast_buffers) or not any(True for _ in module.buffers())
+
+
+def _world_size() -> int:
+    import torch.distributed as distributed
+
+    return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
 def _optimizes(piece: Any, parameters: set[int]) -> bool:

@@ -144,11 +144,11 @@ def _dtensor_to_plain(value: Any, where: str) -> dict[str, Any]:
         "placements": [_placement_to_plain(placement, where) for placement in value.placements],
         "mesh": mesh_key(value.device_mesh),
         "dtype": value.dtype,
-        "offset": list(_offset(value)),
+        "offset": list(offset_of(value)),
     }
 
 
-def _offset(value: Any) -> tuple[int, ...]:
+def offset_of(value: Any) -> tuple[int, ...]:
     """Where the part that this rank holds lies in the whole."""
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 

@@ -28,11 +28,12 @@ class Retention:
     best: int = 0  # Those with the lowest value of `metric`; a leading minus asks for the highest.
     metric: str = "loss"
     older_s: float = 0.0  # One that is older than this: from before whatever is noticed so late. 0: none.
+    compared: tuple[int, ...] = ()  # Steps at which replicas were compared. The newest up to each: if they are told to differ later, one is from before.
     restored: tuple[int, int] | None = None
     hold: bool = False  # Remove nothing for this one: it may be worthless.
 
 
-RULES: Final = frozenset(one.name for one in fields(Retention)) - {"restored", "hold"}
+RULES: Final = frozenset(one.name for one in fields(Retention)) - {"compared", "restored", "hold"}
 
 
 def line_of(checkpoints: Path, retention: Retention, *, generation: int) -> list[CheckpointFound]:
@@ -66,6 +67,8 @@ def prune(disk: Disk, checkpoints: Path, retention: Retention, *, generation: in
 def kept(line: Sequence[CheckpointFound], retention: Retention, *, now: float) -> set[str]:
     """Who stays, of checkpoints given newest first."""
     stay = [*line[: max(retention.last, _NEWEST)]]
+    for step in retention.compared:
+        stay += [one for one in line if one.step <= step][:1]
     if retention.every:
         stay += [one for one in line if one.step % retention.every == 0]
     if retention.best:

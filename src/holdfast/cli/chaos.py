@@ -110,7 +110,7 @@ def run_chaos(directory: JobDirectory, asked: Asked, *, as_json: bool, out: Text
         after = state_of(directory)
     if asked.page is not None:
         write_report(after, (), asked.page)
-    told = [_tell(one, after) for one in storm.struck]
+    told = [tell(one, after) for one in storm.struck]
     card = _card(told, before, after) if asked.suite else None
     missed = [strike.fault.key for strike in storm.strikes[len(storm.struck) :]]
     if as_json:
@@ -237,7 +237,7 @@ async def _blow(storm: Storm, within_s: float) -> None:
 # The report.
 
 
-def _tell(struck: Struck, after: State) -> Told:
+def tell(struck: Struck, after: State) -> Told:
     incidents = [one for one in after.incidents if one.id in struck.incidents]
     first = incidents[0] if incidents else None
     ridden = struck.answered_at is not None and struck.fault.ridden_through and first is None

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from holdfast.agent.signals import called
 from holdfast.checkpoint.memory import available_bytes
 from holdfast.cli.words import count
+from holdfast.domain import mesh
 from holdfast.domain.job import Budget, JobSpec, Limits, MayChange, Mode, SaveEvery, Stage, Target
 from holdfast.domain.metric import METRICS, USER_PREFIX, Scope
 from holdfast.domain.plan import Rung
@@ -63,6 +64,28 @@ def nodes_of(text: str) -> tuple[int, int]:
     if most < least:
         raise UserError(f"--nnodes {text}: the most nodes must not be fewer than the least; write {most}:{least}")
     return least, most
+
+
+def mesh_of(text: str, least: int, most: int, ranks_per_node: int) -> mesh.Mesh | None:
+    """--mesh: names and sizes of the whole gang, the last one fastest. Empty: it was not given."""
+    if not text:
+        return None
+    try:
+        said = mesh.parsed(text)
+    except ValueError as error:
+        raise UserError(f"--mesh {text}: {error}") from None
+    ranks = count(most * ranks_per_node, "rank")
+    if said.world_size != most * ranks_per_node:
+        raise UserError(f"--mesh {text} is of {said.world_size} ranks, and the job has {ranks} ({most} x {ranks_per_node}): change one of the two")
+    nodes = said.block(ranks_per_node)
+    if least < most and said.elastic is None:
+        raise UserError(f"--nnodes {least}:{most}: no dimension of --mesh {text} can have another size; dp and fsdp could. Give one number of nodes")
+    if least % nodes:
+        raise UserError(
+            f"--nnodes {least}:{most}: a replica of --mesh {text} is on {count(nodes, 'node')}, and {least} is no multiple of it; "
+            f"write {-(-least // nodes) * nodes}:{most}"
+        )
+    return said
 
 
 def mode_of(text: str) -> Mode:

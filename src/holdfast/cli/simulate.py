@@ -20,9 +20,8 @@ from holdfast.cli.png import drawable
 from holdfast.errors import UserError
 from holdfast.schedule.policy import Policy
 from holdfast.simulate.audit import Audit, audit_of
-from holdfast.simulate.failures import read_failures
+from holdfast.simulate.failures import Change, outages, read_failures
 from holdfast.simulate.figures import Figures, Spread, as_record, figures
-from holdfast.simulate.outages import Outages
 from holdfast.simulate.policies.named import NAMES, scheduler_named
 from holdfast.simulate.policies.ours import Holdfast, nodes_of
 from holdfast.simulate.replay import Replay
@@ -143,13 +142,13 @@ def _replayed(asked: Asked, trace: Trace, name: str, seed: int, progress: Progre
     return figures(replay, policy=name, gpus=capacity, took_s=took_s, share=share, failures=len(failures)), replay, len(trace.jobs) - len(jobs)
 
 
-def _outages(asked: Asked, jobs: Sequence[TraceJob], seed: int) -> Outages | None:
+def _outages(asked: Asked, jobs: Sequence[TraceJob], seed: int) -> list[Change] | None:
     if asked.node_mtbf_hours is None:
         if asked.lemons:
             raise UserError(f"--lemons {asked.lemons:g} fail more often than other nodes, and those never fail; give --node-mtbf-hours, such as 6000")
         return None
-    return Outages(
-        nodes=asked.nodes, mtbf_s=asked.node_mtbf_hours * 3600, seed=seed, first_at=jobs[0].submit_s, last_at=jobs[-1].submit_s + _FAILING_ON_S,
+    return outages(
+        asked.nodes, mtbf_s=asked.node_mtbf_hours * 3600, seed=seed, first_at=jobs[0].submit_s, last_at=jobs[-1].submit_s + _FAILING_ON_S,
         repair_s=asked.repair_hours * 3600, lemons=asked.lemons,
     )  # fmt: skip
 

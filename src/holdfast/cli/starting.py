@@ -60,6 +60,10 @@ def run(
     nproc: Annotated[str, typer.Option("--nproc-per-node", "--nproc_per_node", "--nproc", help="Ranks a node: a number, `gpu`, `cpu` or `auto`.")] = "1",
     nodes: Annotated[str, typer.Option("--nnodes", "--nodes", help="Nodes, all on this machine; MIN:MAX: no fewer than MIN while others are lost.")] = "1",
     spares: Annotated[int, typer.Option(min=0, help="Nodes kept ready to take the place of one that is lost.")] = 0,
+    mesh: Annotated[
+        str,
+        typer.Option(metavar="DIMENSIONS", help="How ranks are laid out, such as dp=4,pp=2,tp=8, the last one fastest.", show_default="as it is seen"),
+    ] = "",
     domains: Annotated[
         int, typer.Option(min=0, help="Failure domains, dealt round the nodes: a copy of a node's state is held in another.", show_default="one each")
     ] = 0,
@@ -85,6 +89,9 @@ def run(
     resize_every_s: Annotated[
         float, typer.Option(min=0.0, help="With --nnodes MIN:MAX: seconds at least between two changes of a gang that runs.")
     ] = Policy().resize_every_s,
+    slow_wait_s: Annotated[
+        float, typer.Option(min=0.0, help="Seconds a rank must hold the gang back before it is asked whether to leave its node.")
+    ] = Policy().slow_wait_s,
     policy: Annotated[
         str, typer.Option(metavar="auto|ask|advise", help="What is planned is done; waits for `holdfast approve`; or is only said, while the gang runs.")
     ] = "auto",
@@ -171,6 +178,7 @@ def run(
         gpus_of,
         limits_of,
         may_change_of,
+        mesh_of,
         mode_of,
         never_of,
         nodes_of,
@@ -182,20 +190,20 @@ def run(
     )
 
     root = state_root(state)
-    least, most = nodes_of(nodes)
+    (least, most), each = nodes_of(nodes), processes_per_node(nproc)
     asked = resources_of(
         memory=memory, memory_high=memory_high, memory_per_worker=memory_per_worker, cpus=cpus, cpu_weight=cpu_weight, max_processes=max_processes
     )
     spec = JobSpec(
         job=name or _made_up_name(script), run=secrets.token_hex(8), argv=(script, *(arguments or ())), module=module, python=not no_python, cwd=os.getcwd(),
         nodes=most, min_nodes=least if least < most else 0,
-        spares=spares, ranks_per_node=processes_per_node(nproc), warm=not no_warm, preimport=tuple(preimport or ()),
+        spares=spares, ranks_per_node=each, mesh=mesh_of(mesh, least, most, each), warm=not no_warm, preimport=tuple(preimport or ()),
         resources=asked, gpus=gpus_of(gpus, most + spares), private=private, domains=domains, own_network=own_network,
         save_every=checkpoint_every(save_every), notice_file=notice_file_of(notice_file), stage=stages_of(stage or []), power_cap_watts=power_cap,
         limits=limits_of(time_limit=time_limit, epoch_limit=epoch_limit, target=target, within=within, at_limit=at_limit),
         policy=Policy(
             max_restarts=max_restarts, stop_grace_s=stop_grace_s, profile_every_s=None if no_profile else Policy().profile_every_s,
-            resize_every_s=resize_every_s, mode=mode_of(policy), never=never_of(never or []), budgets=budgets_of(budget or []),
+            resize_every_s=resize_every_s, slow_wait_s=slow_wait_s, mode=mode_of(policy), never=never_of(never or []), budgets=budgets_of(budget or []),
             skip_batches=skip_batches, may_change=may_change_of(may_change),
         ),
         shape=shape_of(shape or []), chaos=chaos,

@@ -25,6 +25,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.mesh_shown import drawn, mesh_json, mesh_now, mesh_rows
 from holdfast.cli.words import (
     BUCKET_MEANS,
     bill_items,
@@ -125,7 +126,10 @@ def _step_text(state: State) -> str:
 
 def show(state: State, *, loss: float | None = None) -> RenderableType:
     """All about one job. The loss is not the core's business: whoever has seen it passes it in."""
-    parts: list[RenderableType] = [_headline(state), _facts(state, loss), _section("Where the time went"), _ledger_table(state)]
+    parts: list[RenderableType] = [_headline(state), _facts(state, loss)]
+    grid = mesh_now(state)
+    parts += [_section("Mesh"), Padding(grid, (0, 0, 0, 2))] if grid is not None else []
+    parts += [_section("Where the time went"), _ledger_table(state)]
     if state.incidents:
         parts += [_section(count(len(state.incidents), "incident")), _line_items(state)]
     if state.profiles:
@@ -149,6 +153,7 @@ def show_json(state: State, *, loss: float | None = None) -> dict[str, Any]:
         "spec": spec,
         "nodes": {name: _node_json(node) for name, node in sorted(state.nodes.items())},
         "gang": list(state.gang.nodes) if state.gang is not None else [],
+        "mesh": mesh_json(state),
         "cordoned": dict(sorted(state.cordoned.items())),
         "changes": msgspec.to_builtins(state.changes),
         "interval": msgspec.to_builtins(state.interval),
@@ -198,6 +203,7 @@ def _fact_rows(state: State, loss: float | None) -> list[tuple[str, str]]:
             rows.append(("", f"now on {count(len(state.gang.nodes), 'node')}: {one_line(state.changes[-1].because if state.changes else state.smaller)}"))
     if state.nodes:
         rows.append(("nodes", _nodes_text(state)))
+    rows += mesh_rows(state)
     rows += _resource_rows(state)
     if max(state.step, state.step_best) >= 0:
         saved = f", saved at {state.saved_step:,}" if state.saved_step >= 0 else ", nothing saved yet"
@@ -355,6 +361,8 @@ def _diagnosis(diagnosis: Diagnosis) -> RenderableType:
 
 def _plan(plan: Plan) -> RenderableType:
     rows: list[RenderableType] = [Text(f"{plan.name}: {one_line(plan.because)}")]
+    rows += [Text(one_line(plan.held))] if plan.held else []
+    rows += [drawn(plan.mesh, plan.lost)] if plan.mesh is not None and plan.mesh.shards > 1 else []
     rows += [Text(f"not chosen: {one_line(one)}", style="dim") for one in plan.alternatives]
     if plan.candidates:
         rows.append(_candidates(plan))

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast.checkpoint.layout import directory_name
+from holdfast.core import replicas
 from holdfast.domain.held import Held
 from holdfast.domain.job import JobSpec
 from holdfast.domain.state import NodeState, State
@@ -97,7 +98,11 @@ class Memory:
     def _assign(self, state: State) -> Assignment | None:
         if state.gang is None or state.spec is None:
             return None
-        return assign(state.gang.nodes, self._alive(state), self._holders_now(state.gang.nodes, state.spec))
+        alive = self._alive(state)
+        before = self._holders_now(state.gang.nodes, state.spec)
+        made = assign(state.gang.nodes, alive, before)
+        # Not everybody can have one: whose state nobody in another domain holds comes first.
+        return assign(state.gang.nodes, alive, before, replicas.in_one_domain(state, alive)) if made.without and state.mesh is not None else made
 
     def _alive(self, state: State) -> dict[str, str]:
         return {name: self.domains[name] for name, node in state.nodes.items() if node.state is NodeState.READY and name in self.domains}

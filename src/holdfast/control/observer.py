@@ -103,8 +103,8 @@ class Observer:
         due = now - self._told_at >= PROGRESS_EVERY_S and step > self._told_step
         if stepped and (not self._ready or (caught_up and not self._caught_up) or due):
             self._ready, self._caught_up, self._told_at, self._told_step = True, caught_up, now, step
-            rejoins = all(rank.rejoins for rank in ranks)
-            events.append(ProgressSeen(at=now, generation=generation, step=step, save_s=save_s, rejoins=rejoins))
+            rejoins, sharded = all(rank.rejoins for rank in ranks), any(rank.sharded for rank in ranks)
+            events.append(ProgressSeen(at=now, generation=generation, step=step, save_s=save_s, rejoins=rejoins, sharded=sharded))
         saved = min(rank.saved_step for rank in ranks)
         if saved > self._saved_step and now - self._saved_told_at >= SAVED_EVERY_S:
             self._saved_step, self._saved_told_at = saved, now

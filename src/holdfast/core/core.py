@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from holdfast.core import asking, leaving, profiling, promises, standing, treating, verifying
+from holdfast.core import asking, leaving, profiling, promises, replicas, slowness, standing, treating, verifying
 from holdfast.core.base import BROKEN_CODE, with_collectives
 from holdfast.core.running import Running
 from holdfast.domain.effect import Effect
@@ -40,6 +40,7 @@ from holdfast.domain.event import (
     IntervalChosen,
     JobResumed,
     JobSubmitted,
+    MeshSeen,
     NodeCordoned,
     NodeHeard,
     NodeSilent,
@@ -111,6 +112,8 @@ class Core(Running):
             case NodeWarmed(node=node):
                 if node in self.state.nodes:
                     self.state.nodes[node].warm = True
+            case MeshSeen():
+                replicas.take(self.state, event)
             case NodeSilent():
                 self._node_silent(event)
             case WorkerExited():
@@ -119,6 +122,7 @@ class Core(Running):
                 self._finding_made(event)
             case FindingEnded():
                 standing.ended(self.state, event, calm_s=self._policy.calm_s)
+                slowness.ended(self.state, event.key)
             case GangRestored() | ProgressSeen() | CheckpointSaved():
                 self._progressed(event)
             case IntervalChosen():
@@ -152,11 +156,13 @@ class Core(Running):
             state.gang, state.store, state.outcome, state.stop, state.code, state.step = None, None, None, None, 0, -1
             state.smaller, state.moving, state.refused, state.draining = "", "", {}, ()
             leaving.lift_all(state)
+            slowness.lift_all(state)
             state.trial, state.at_most, state.deal = None, -1, ()
             if state.spec is not None and state.spec.argv != event.spec.argv:
                 state.treatment = Treatment()  # What a draw was may be another thing now.
             state.fitting = state.fitting.upwards() if state.spec is not None and state.spec.argv == event.spec.argv else Fitting()
         state.spec = event.spec
+        state.mesh, state.mesh_said, state.left_over = event.spec.mesh, "", ()
         state.avoided = event.spec.learned.suspects if event.spec.learned is not None else ()
         state.generation = max(state.generation, event.spec.generations_before)
         state.ledger.enter(Bucket.START, state.at)
@@ -204,8 +210,13 @@ class Core(Running):
         said = "vetoed" if isinstance(event, PlanVetoed) else "approved"
         self._keep(replace(incident, plans=(*incident.plans[:-1], plan)).tell(state.at, f"{said} by {who}; to be done: {plan.name}"))
         state.approved = incident.id
-        if incident.stands:
-            self._trouble(incident.findings[0], began_at=incident.findings[0].since, examine=True)
+        broken = next((one for one in incident.findings if treating.breaks(state, one)), None)
+        if incident.stands and broken is not None:
+            self._trouble(broken, began_at=broken.since, examine=True)
+        elif incident.stands:
+            state.approved = 0
+            slowness.act(state, state.incidents[incident.id - 1])
+            self._move_if_due()
         else:
             if state.attempts:
                 state.attempts[-1] = treating.attempt(state, replace(state.attempts[-1], rung=plan.rung), incident.diagnoses[-1], plan)
@@ -247,6 +258,7 @@ class Core(Running):
                 self._stopped_on(pending.node)
             case "PartGang" if gang is not None and current:
                 gang.waiting |= event.waiting
+                gang.reached |= event.reached
                 self._stopped_on(pending.node)
 
     def _effect_failed(self, event: EffectFailed) -> None:
@@ -315,5 +327,12 @@ class Core(Running):
                     self._move_if_due()
                 case _ if name.startswith(leaving.LAST):
                     self._last_call(name.removeprefix(leaving.LAST))
+                case _ if name.startswith(slowness.WEIGH):
+                    if self._weigh_slow(name):
+                        self._move_if_due()
+                case _ if name.startswith(slowness.PROVE):
+                    slowness.proved(state, name)
+                case _ if name.startswith(slowness.BACK):
+                    slowness.repaired(state, name)
                 case _ if name.startswith(standing.CALM):
                     standing.calmed(state, name, calm_s=self._policy.calm_s)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.core import asking, checks, membership, rejoining, standing, treating, verifying
+from holdfast.core import asking, checks, membership, rejoining, replicas, slowness, standing, treating, verifying
 from holdfast.core.base import PERMANENT_CODE
 from holdfast.core.forming import Forming
 from holdfast.diagnose.collectives import sharpen
@@ -15,7 +15,7 @@ from holdfast.diagnose.first_cause import diagnose
 from holdfast.diagnose.taxonomy import CLASSES, Permanence
 from holdfast.domain.diagnosis import TRAINING, Cause, Diagnosis
 from holdfast.domain.event import StopAsked
-from holdfast.domain.finding import Finding
+from holdfast.domain.finding import NUMBERS, Finding
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.incident import Incident, IncidentPhase
 from holdfast.domain.job import JobPhase, Mode, Outcome
@@ -24,6 +24,7 @@ from holdfast.domain.state import Gang, NodeState
 from holdfast.recover.costs import costs_of, node_wait
 from holdfast.recover.ladder import Fleet, decide
 from holdfast.recover.memory import adjust
+from holdfast.recover.slow import Stay, leave
 from holdfast.recover.treating import treat
 
 CORRECTED = 0.95  # How sure a person's word makes it.
@@ -38,7 +39,7 @@ class Deciding(Forming):
         state, gang = self.state, self.state.gang
         if state.phase is not JobPhase.STOPPING or gang is None:
             return
-        of_it = (gang.generation, gang.kept_of) if gang.kept else (gang.generation,)
+        of_it = (gang.generation, gang.kept_of)
         if any(pending.kind in ("StopGang", "PartGang") and pending.generation in of_it for pending in state.pending.values()):
             return
         incident = self._open_incident()
@@ -48,7 +49,7 @@ class Deciding(Forming):
         if self._ran_to_its_end(gang):
             self._finish("every rank ran to its end before it had to stop")
             return
-        if gang.waiting and state.moving and rejoining.cannot(state):
+        if gang.waiting and state.moving and (rejoining.cannot(state) or rejoining.goes_back(state)):
             self._stop_waiting(gang, state.moving)
             return
         if state.moving:
@@ -67,15 +68,18 @@ class Deciding(Forming):
             state.attempts[-1] = replace(state.attempts[-1], progressed=True)
         verifying.judge(state, incident, diagnosis)
         plan = self._decide(diagnosis)
-        if gang.waiting and (not rejoining.keeps(plan) or rejoining.cannot(state)):
+        if gang.waiting and (not rejoining.keeps(state, plan) or rejoining.cannot(state)):
             self._stop_waiting(gang, plan.because)
             return
+        if plan.rung is not Rung.STOP and diagnosis.cause not in TRAINING:
+            plan = replicas.with_holders(state, plan, self._lost_ranks(gang, diagnosis), kept=bool(gang.waiting) and not rejoining.goes_back(state))
         state.attempts.append(treating.attempt(state, verifying.attempt(state, diagnosis, plan.rung, self._blamed(diagnosis, gang)), diagnosis, plan))
         incident = replace(
             incident, diagnoses=(*incident.diagnoses, diagnosis), plans=(*incident.plans, plan),
             exits_judged=len(incident.exits), findings_judged=len(incident.findings),
         )  # fmt: skip
-        self._keep(incident.tell(state.at, f"diagnosed: {diagnosis.cause} ({diagnosis.confidence:.0%}): {diagnosis.because}"))
+        incident = incident.tell(state.at, f"diagnosed: {diagnosis.cause} ({diagnosis.confidence:.0%}): {diagnosis.because}")
+        self._keep(incident.tell(state.at, plan.held) if plan.held else incident)
         self._act(plan, diagnosis)
 
     def _stopped_as_asked(self, stop: StopAsked, gang: Gang) -> None:
@@ -85,10 +89,11 @@ class Deciding(Forming):
             self._end(Outcome.STOPPED, stop.code, stop.because)
 
     def _ran_to_its_end(self, gang: Gang) -> bool:
-        """What did so on NaN has nothing to show for it."""
+        """What did so on NaN, or with replicas that differ, has nothing to show for it."""
         incident = self._open_incident()
-        poisoned = incident is not None and any(finding.kind == "poisoned_checkpoint" for finding in incident.findings[incident.findings_judged :])
-        return len(gang.finished) == self.state.world_size and not poisoned
+        found = incident.findings[incident.findings_judged :] if incident is not None else ()
+        gone_wrong = any(one.kind in NUMBERS and treating.breaks(self.state, one) for one in found)
+        return len(gang.finished) == self.state.world_size and not gone_wrong
 
     def _finish(self, because: str) -> None:
         incident, gang = self._open_incident(), self.state.gang
@@ -129,9 +134,10 @@ class Deciding(Forming):
         return replace(diagnosis, corrected=said, permanent=permanent, confidence=max(diagnosis.confidence, CORRECTED), because=because)
 
     def _note_how_far_it_was(self, incident: Incident) -> Incident:
-        """The dead tell exactly how far they were; what was told in life may be seconds old."""
+        """The dead, and those who have left, tell exactly how far they were; what was told before may be seconds old."""
         state = self.state
-        reached = [exit.step for exit in incident.exits[incident.exits_judged :] if exit.step >= 0]
+        left = state.gang.reached.values() if state.gang is not None else ()
+        reached = [step for step in (*(exit.step for exit in incident.exits[incident.exits_judged :]), *left) if step >= 0]
         if reached:
             state.step = max(state.step, min(reached))
             state.step_best = max(state.step_best, state.step)
@@ -142,6 +148,11 @@ class Deciding(Forming):
         gang = self.state.gang
         assert gang is not None
         return not gang.beats and gang.started_at > 0 and self.state.at - gang.started_at >= self._policy.healthy_s
+
+    def _lost_ranks(self, gang: Gang, diagnosis: Diagnosis) -> set[int]:
+        """Those that broke, and all on nodes that are not there."""
+        away = (rank for node in gang.nodes if self.state.nodes[node].state is not NodeState.READY for rank in self._ranks_on(gang, node))
+        return {rank for rank in diagnosis.ranks if 0 <= rank < self.state.world_size}.union(away)
 
     def _blamed(self, diagnosis: Diagnosis, gang: Gang) -> str:
         """The node to blame: as diagnosed, else the one on which all culprits ran."""
@@ -154,25 +165,30 @@ class Deciding(Forming):
         """`only`: the remedy that a person has chosen."""
         state, gang = self.state, self.state.gang
         assert gang is not None
-        usable, spec, policy = membership.usable(state), self._spec, self._policy
+        spec, policy = self._spec, self._policy
         adjustment = adjust(diagnosis, state.fitting)
         if adjustment is None:
             self._note_refused(diagnosis, gang)
-        cleaning = self._count(NodeState.CLEANING)
-        fleet = Fleet(
-            gang=gang.nodes, spares=tuple(name for name in usable if name not in gang.nodes), lost=tuple(sorted(state.nodes.keys() - set(usable))),
-            checkpoint=gang.restore or "", checkpoint_step=gang.restore_step, blamed=self._blamed(diagnosis, gang), avoided=state.avoided,
-            asked=spec.nodes, least=spec.least_nodes,
-            refused={int(nodes): why for nodes, why in state.refused.items()}, costs=costs_of(state.incidents, self._first_s(gang)),
-            can_rejoin=rejoining.cannot(state),
-            node_wait=node_wait(
-                state.absences, otherwise_s=policy.node_wait_s, cleaning_s=policy.kill_wait_s if len(usable) + cleaning >= spec.nodes else None
-            ),
-        )  # fmt: skip
+        slowness.spare_nobody(state)
+        fleet = self._fleet(gang, blamed=self._blamed(diagnosis, gang), can_rejoin=rejoining.cannot(state))
         if diagnosis.cause in TRAINING:
             history = state.attempts[:-1] if only else state.attempts  # The last one is of the plan that the person did not want.
             return treat(diagnosis, history, fleet, policy, state.treatment, at=state.at, only=only)
         return decide(diagnosis, state.attempts, fleet, policy, spec.learned, at=state.at, job=spec.job, adjustment=adjustment)
+
+    def _fleet(self, gang: Gang, *, blamed: str, can_rejoin: str) -> Fleet:
+        state, spec, policy, usable = self.state, self._spec, self._policy, membership.usable(self.state)
+        cleaning = self._count(NodeState.CLEANING)
+        return Fleet(
+            gang=gang.nodes, spares=tuple(name for name in usable if name not in gang.nodes), lost=tuple(sorted(state.nodes.keys() - set(usable))),
+            checkpoint=gang.restore or "", checkpoint_step=gang.restore_step, blamed=blamed, avoided=state.avoided,
+            asked=spec.nodes, least=replicas.least(state), block=replicas.block(state),
+            refused={int(nodes): why for nodes, why in state.refused.items()}, costs=costs_of(state.incidents, self._first_s(gang)),
+            can_rejoin=can_rejoin, goes_back=rejoining.goes_back(state),
+            node_wait=node_wait(
+                state.absences, otherwise_s=policy.node_wait_s, cleaning_s=policy.kill_wait_s if len(usable) + cleaning >= spec.nodes else None
+            ),
+        )  # fmt: skip
 
     def _first_s(self, gang: Gang) -> float | None:
         return None if gang.ready_after_s is None else gang.ready_after_s + self._policy.abort_grace_s
@@ -231,8 +247,27 @@ class Deciding(Forming):
         assert gang is not None
         standing.found(state, finding)
         incident = next(one for one in reversed(state.incidents) if one.is_open and any(known.key == finding.key for known in one.findings))
-        if incident.plans:
+        if incident.plans and not slowness.is_planned(incident):
             return
         diagnosis = diagnose((), incident.findings, {})
         incident = replace(incident, diagnoses=(diagnosis,), plans=(self._decide(diagnosis),))
         self._keep(incident.tell(state.at, asking.proposal(incident, self._spec.job)))
+
+    def _weigh_slow(self, deadline: str) -> bool:
+        """A rank has been slow for a while. Whether the gang is to leave its node now; a person may be asked first."""
+        state, gang = self.state, self.state.gang
+        found = slowness.held(state, deadline)
+        if found is None or gang is None:
+            return False
+        incident, held = found
+        fleet = self._fleet(gang, blamed="", can_rejoin=rejoining.why_not(state, whole=True))
+        plan = held if isinstance(held, Stay) else leave(held, fleet, self._policy, [*state.attempts, *slowness.attempts(state)], at=state.at)
+        if isinstance(plan, Stay):
+            slowness.stays(state, incident, deadline, plan)
+            return False
+        incident = replace(incident, plans=(plan,))
+        if self._policy.mode is not Mode.AUTO:
+            self._keep(incident.tell(state.at, asking.proposal(incident, self._spec.job)))
+            return False
+        slowness.act(state, incident)
+        return True

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from holdfast.core import asking, membership, rejoining
+from holdfast.core import asking, membership, rejoining, replicas, slowness
 from holdfast.core.base import BROKEN_CODE, PERMANENT_CODE, Base
 from holdfast.domain.diagnosis import Cause
 from holdfast.domain.effect import FindCheckpoint, StartGang, StartStore
@@ -69,19 +69,21 @@ class Forming(Base):
             self._form_if_possible()
 
     def _nodes_did_not_come(self) -> None:
+        slowness.spare_nobody(self.state)
         state, spec, ready, cleaning = self.state, self._spec, len(membership.usable(self.state)), self._count(NodeState.CLEANING)
-        if spec.least_nodes <= ready < spec.nodes and not state.smaller:
+        least, could, later = replicas.least(state), replicas.whole(state, ready), replicas.whole(state, ready + cleaning)
+        if least <= could < spec.nodes and not state.smaller:
             state.smaller = f"{ready} of {spec.nodes} nodes are usable, and no more came in time"
             self._form_if_possible()
         if state.phase is not JobPhase.WAITING:
             return
-        if ready + cleaning >= spec.nodes or ready < spec.least_nodes <= ready + cleaning:
+        if later == spec.nodes or could < least <= later:
             state.deadlines["nodes"] = state.at + self._policy.kill_wait_s  # A node that is being cleaned is usable in a moment, or lost.
             return
         refused = "".join(f"; the script does not run on {nodes}: {why}" for nodes, why in sorted(state.refused.items()))
         cordoned = f"; {', '.join(sorted(state.cordoned))} cordoned: `holdfast uncordon` gives them back" if state.cordoned else ""
-        least = f"{spec.least_nodes} to {spec.nodes}" if spec.least_nodes < spec.nodes else str(spec.nodes)
-        self._end(Outcome.BROKEN, BROKEN_CODE, f"{least} nodes are needed, {ready} are usable, and no more came in time{refused}{cordoned}")
+        needed = f"{least} to {spec.nodes}" if least < spec.nodes else str(spec.nodes)
+        self._end(Outcome.BROKEN, BROKEN_CODE, f"{needed} nodes are needed, {ready} are usable, and no more came in time{refused}{cordoned}")
 
     # What is restored.
 
@@ -107,7 +109,16 @@ class Forming(Base):
         else:
             state.at_most = -1
             gang.restore, gang.restore_step, gang.sources = found.checkpoint, found.checkpoint_step, found.sources
+            if not found.checkpoint:
+                self._end_kept(gang)
             self._start_if_ready()
+
+    def _end_kept(self, gang: Gang) -> None:
+        """They were kept to go back to a checkpoint, and none is left: what they hold is not what a start from nothing begins with."""
+        for node in self._standing(gang):
+            if any(rank in gang.kept for rank in self._ranks_on(gang, node)):
+                self._stop_on(node, gang.kept_of, graceful=False, because="no checkpoint is left for those who lived on to go back to")
+        gang.kept, gang.moved = (), {}
 
     def _is_too_late_to_begin_anew(self) -> bool:
         state = self.state
@@ -140,7 +151,8 @@ class Forming(Base):
         state, gang, spec, store = self.state, self.state.gang, self.state.spec, self.state.store
         if gang is None or spec is None or store is None or (store.generation, store.node) != (gang.generation, gang.nodes[0]):
             return
-        if state.phase is not JobPhase.STARTING or gang.restore is None or gang.asked:
+        ends = any(one.kind == "StopGang" and one.generation == gang.kept_of and one.node in gang.nodes for one in state.pending.values())
+        if state.phase is not JobPhase.STARTING or gang.restore is None or gang.asked or ends:
             return
         gang.asked, gang.treatment = True, state.treatment
         state.step = -1
@@ -153,8 +165,8 @@ class Forming(Base):
                     nodes=len(gang.nodes), world_size=state.world_size, store_host=state.nodes[gang.nodes[0]].host,
                     store_port=store.port, store_hosted=store.hosted, restarts=len(state.attempts), restore=gang.restore, env=spec.env,
                     save_every=self._save_every(), save_asked=spec.save_every is not None, fitting=state.fitting, treatment=state.treatment,
-                    because=rejoining.beginning(gang), rejoin=bool(gang.kept), kept=tuple(rank for rank in gang.kept if rank in ranks), kept_of=gang.kept_of,
-                    moved=gang.moved.get(node, 0),
+                    because=rejoining.beginning(gang), rejoin=bool(gang.kept) and not gang.restore,
+                    kept=tuple(rank for rank in gang.kept if rank in ranks), kept_of=gang.kept_of if gang.kept else 0, moved=gang.moved.get(node, 0),
                 )
             )  # fmt: skip
 

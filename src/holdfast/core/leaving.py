@@ -8,7 +8,7 @@ A notice that is withdrawn, or whose node has gone and come back, lifts what it 
 
 from __future__ import annotations
 
-from holdfast.core import membership
+from holdfast.core import membership, replicas
 from holdfast.domain.event import NodeCordoned
 from holdfast.domain.finding import Finding
 from holdfast.domain.job import Mode
@@ -60,8 +60,8 @@ def is_hurried(state: State) -> bool:
 def has_place(state: State) -> bool:
     """Whether a gang can be formed without the nodes that are to be left."""
     assert state.spec is not None
-    count = min(len(membership.usable(state)), state.spec.nodes)
-    return count >= state.spec.least_nodes and str(count) not in state.refused
+    count = replicas.whole(state, len(membership.usable(state)))
+    return count >= replicas.least(state) and str(count) not in state.refused
 
 
 def grace_s(state: State) -> float:

@@ -4,6 +4,8 @@
     a node is lost, no spare ─► smaller, if the plan says so ─► a node is ready again ─► at a save: parted, or stopped with grace, and formed anew on more
     a node is drained        ─► at a save: the same, and formed anew without it
 
+Where the mesh of the job is known a gang is made of whole replicas (`replicas`): what is left of one that lost a node stands by, and is taken first.
+
 Nodes that stay keep their order, so ranks are dense; in a gang of the same size a spare takes over the ranks of the node it replaces. A gang that runs is
 stopped for more nodes only with a save, when ranks can be forked there at once, and not sooner than `resize_every_s` after the last change: flapping nodes
 must not cost more than they bring.
@@ -13,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from holdfast.core import replicas
 from holdfast.domain.job import JobPhase
 from holdfast.domain.state import Change, NodeState, State
 
@@ -20,8 +23,8 @@ _ABSENCES, _CHANGES = 20, 500  # The newest ones are kept.
 
 
 def in_order(state: State, names: Collection[str]) -> tuple[str, ...]:
-    """By name; those that are avoided last."""
-    return tuple(sorted(names, key=lambda name: (name in state.avoided, name)))
+    """By name; what is left of replicas first, those that are avoided last."""
+    return tuple(sorted(names, key=lambda name: (name in state.avoided, name not in state.left_over, name)))
 
 
 def usable(state: State) -> tuple[str, ...]:
@@ -33,8 +36,8 @@ def size(state: State) -> int:
     """How many nodes the next gang is to have. More than there are: it must wait."""
     spec = state.spec
     assert spec is not None
-    there = min(len(usable(state)), spec.nodes)
-    may = bool(state.smaller) and there >= spec.least_nodes and str(there) not in state.refused
+    there = replicas.whole(state, len(usable(state)))
+    may = bool(state.smaller) and there >= replicas.least(state) and str(there) not in state.refused
     return there if may else spec.nodes
 
 
@@ -52,11 +55,25 @@ def choose(state: State, kept: tuple[str, ...], count: int) -> tuple[str, ...] |
         return None
     avoided = len(set(ready) & set(state.avoided))
     ready = ready[: max(count, len(ready) - avoided)]
+    blocks = replicas.by_block(state, kept)
     if len(kept) != count:
-        kept = tuple(name for name in kept if name in ready)[:count]  # Of another size: ranks are dealt anew, densely.
-    places: list[str | None] = [name if name in ready else None for name in kept] + [None] * (count - len(kept))
-    spares = [name for name in ready if name not in places]
-    return tuple(name if name is not None else spares.pop(0) for name in places)
+        blocks = _dense(blocks, set(ready), count // replicas.block(state), replicas.block(state))
+    here = {name for block in blocks for name in block}
+    spares = [name for name in ready if name not in here]
+    was = {name: place for block in replicas.by_block(state, kept) for place, name in enumerate(block)}  # By what it holds, of nodes of the gang before.
+    for block in blocks:
+        for place, name in enumerate(block):
+            if name not in ready:
+                block[place] = next((spare for spare in spares if was.get(spare) == place), spares[0])
+                spares.remove(block[place])
+    return replicas.in_ranks(state, blocks)
+
+
+def _dense(blocks: list[list[str]], ready: Collection[str], count: int, nodes: int) -> list[list[str]]:
+    """Of another size: ranks are dealt anew, densely. Of the blocks those stay that have lost least; new ones come behind them."""
+    left = [sum(name in ready for name in block) for block in blocks]
+    stay = sorted((place for place in range(len(blocks)) if left[place]), key=lambda place: -left[place])[:count]
+    return [blocks[place] for place in sorted(stay)] + [[""] * nodes for _ in range(count - len(stay))]
 
 
 def formed(state: State, before: tuple[str, ...]) -> None:
@@ -67,6 +84,9 @@ def formed(state: State, before: tuple[str, ...]) -> None:
         because = state.moving or (f"grown back to {len(gang.nodes)} nodes" if len(gang.nodes) > len(before) else state.smaller)
         change = Change(at=state.at, generation=gang.generation, before=before, after=gang.nodes, by_choice=bool(state.moving), because=because)
         state.changes = [*state.changes[1 - _CHANGES :], change]
+    behind = (name for name in (*before, *state.left_over) if name not in gang.nodes) if len(gang.nodes) < spec.nodes and replicas.block(state) > 1 else ()
+    there = (NodeState.READY, NodeState.CLEANING)  # Ranks that waited there may just be being ended.
+    state.left_over = tuple(dict.fromkeys(name for name in behind if state.nodes[name].state in there and name not in state.cordoned))
     state.moving = ""
     state.draining = tuple(name for name in state.draining if name in gang.nodes)
     if len(gang.nodes) == spec.nodes:
@@ -81,8 +101,8 @@ def why_move(state: State) -> str:
     # Nobody is stopped for a node whose warm parent still imports: all would wait for it.
     there = tuple(name for name in usable(state) if state.nodes[name].warm or name in gang.nodes)
     leaving = [name for name in gang.nodes if name in state.draining]
-    count = min(len(there), spec.nodes)
-    if count < spec.least_nodes or str(count) in state.refused:
+    count = replicas.whole(state, len(there))
+    if count < replicas.least(state) or str(count) in state.refused:
         return ""
     if leaving:
         return f"{', '.join(leaving)} is drained: {state.cordoned[leaving[0]]}"
@@ -90,8 +110,8 @@ def why_move(state: State) -> str:
         return f"training goes on otherwise than before: {state.treatment}"
     last = max((change.at for change in state.changes), default=float("-inf"))
     if len(gang.nodes) < count and state.at - last >= spec.policy.resize_every_s:
-        come = ", ".join(name for name in there if name not in gang.nodes)
-        return f"growing back from {len(gang.nodes)} to {count} nodes: {come} is there again"
+        come, by = (", ".join(name for name in there if name not in gang.nodes and (name in state.left_over) == over) for over in (False, True))
+        return f"growing back from {len(gang.nodes)} to {count} nodes: {come} is there again{f', and {by} stood by' if by else ''}"
     return ""
 
 
@@ -110,6 +130,8 @@ def why_not_used(state: State, name: str) -> str:
         return f"the gang leaves it {'before it goes' if name in state.notices else 'at the next save'}: {state.cordoned[name]}"
     if name in state.cordoned:
         return f"cordoned: {state.cordoned[name]}"
+    if name in state.left_over and (state.gang is None or name not in state.gang.nodes):
+        return "stands by: the replica it was part of is not whole"
     return "taken last: it was left for another, or fails more often than others" if name in state.avoided else ""
 
 
@@ -120,8 +142,8 @@ def waits_to_leave(state: State) -> str:
     there = usable(state)
     if gang is not None and not gang.beats:
         return "its script does not save when it is told to leave: the gang stays there until it is formed anew"
-    if gang is not None and len(there) < spec.least_nodes:
-        return f"no node is there in its place, and {spec.least_nodes} are the least: it moves when one comes"
+    if gang is not None and replicas.whole(state, len(there)) < replicas.least(state):
+        return f"no node is there in its place, and {replicas.least(state)} are the least: it moves when one comes"
     return ""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.core import asking, profiling
+from holdfast.core import asking, profiling, replicas
 from holdfast.domain.effect import CONTROL
 from holdfast.domain.incident import IncidentPhase
 from holdfast.domain.job import JobPhase
@@ -34,6 +34,8 @@ def check(state: State) -> None:
     if gang is not None and state.spec is not None:
         assert len(set(gang.nodes)) == len(gang.nodes), "a node is in a gang once"
         assert state.spec.least_nodes <= len(gang.nodes) <= state.spec.nodes, "a gang is neither smaller nor larger than was asked for"
+        formed = state.phase in (JobPhase.STARTING, JobPhase.RUNNING)
+        assert not formed or len(gang.nodes) % replicas.block(state) == 0, "a gang is made of whole replicas"
     assert set(state.draining) <= state.cordoned.keys(), "a node that the gang is to leave gets no new ranks either"
     assert not state.moving or state.phase in (JobPhase.STOPPING, JobPhase.WAITING), "a gang that is moved does not run"
     assert asking.DEADLINE not in state.deadlines or (state.phase is JobPhase.WAITING and asking.waiting(state) is not None), "who is asked is asked something"

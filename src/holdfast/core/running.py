@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.core import leaving, membership, profiling, rejoining, standing, treating, verifying
+from holdfast.core import leaving, membership, profiling, rejoining, slowness, standing, treating, verifying
 from holdfast.core.base import with_collectives
 from holdfast.core.checking import Checking
 from holdfast.domain.effect import CaptureProfile, ChooseRanks
@@ -39,7 +39,8 @@ class Running(Checking):
         if state.ledger.open_bucket is not Bucket.START:
             state.ledger.enter(Bucket.RENDEZVOUS, state.at)
         if gang.kept and not gang.ready:
-            state.deadlines["rejoin"] = state.at + spec.policy.rejoin_wait_s
+            # A checkpoint is read for as long as at any other start.
+            state.deadlines["rejoin"] = state.at + (spec.policy.start_wait_s if gang.restore else spec.policy.rejoin_wait_s)
         if gang.ready:
             self._enter_running_bucket()
         elif state.unguarded and not gang.beats:
@@ -59,7 +60,7 @@ class Running(Checking):
     def _rejoin_failed(self) -> None:
         state, gang = self.state, self.state.gang
         assert gang is not None
-        because = f"the ranks were not in their loops again {self._policy.rejoin_wait_s:.0f} s after they were told to rejoin"
+        because = f"the ranks were not in their loops again {state.at - gang.started_at:.0f} s after they were told to rejoin"
         self._trouble(Finding(kind="start_failed", node=gang.nodes[0], since=state.at, because=because), began_at=state.at)
 
     def _progressed(self, event: GangRestored | ProgressSeen | CheckpointSaved) -> None:
@@ -81,7 +82,7 @@ class Running(Checking):
                 self._move_if_due()
             case ProgressSeen(step=step, save_s=save_s):
                 state.step = max(state.step, step)
-                gang.rejoins = event.rejoins
+                gang.rejoins, gang.sharded = event.rejoins, event.sharded
                 if not gang.ready:
                     self._settled(step)
                 state.ledger.move(save_s - gang.save_s, out_of=Bucket.RECOMPUTE if step <= state.step_best else Bucket.PRODUCTIVE, into=Bucket.SAVE)
@@ -110,6 +111,7 @@ class Running(Checking):
             said = f"every rank has finished step {step}" if step >= 0 else "all ranks are up; the script does not beat, so no more can be seen"
             self._close(incident, IncidentPhase.RESOLVED, said, step_after=max(gang.restore_step, 0) if step >= 0 else -1)
             verifying.begin(self.state)
+        slowness.settled(self.state)
 
     def _enter_running_bucket(self) -> None:
         state = self.state
@@ -169,6 +171,7 @@ class Running(Checking):
             self._trouble(event.finding, began_at=event.finding.since, examine=event.finding.kind not in NUMBERS)
         elif self.state.phase in (JobPhase.RUNNING, JobPhase.EXAMINING):
             standing.found(self.state, event.finding)
+            slowness.found(self.state, event.finding)
             if event.finding.kind == "too_hot":
                 leaving.cool_down(self.state, event.finding)
             incident = profiling.wanted(self.state, event.finding)

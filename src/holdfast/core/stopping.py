@@ -179,6 +179,7 @@ class Stopping(Deciding):
             known.state = NodeState.READY
         self._stopped_if_done()
         self._form_if_possible()
+        self._start_if_ready()
 
     def _node_not_stopped(self, pending: Pending, because: str, unkillable: tuple[int, ...]) -> None:
         """A node that cannot end its processes, or does not say so, is not used again."""

@@ -3,7 +3,8 @@
 Sees        from each rank of a DDP job the checksum of its parameters and the step it was taken at.
 Says        `replicas_disagree` when ranks have different checksums for the same step, with those that are few: silent corruption in one GPU's memory or
             arithmetic, or a script that changes parameters on some ranks alone. It stands for the rest of the generation: nothing brings them together again.
-Is silent   until two ranks have said the same step.
+Is silent   about a step until all ranks have said it, or more than half of them the same: of two of three that differ nobody knows who is right. Each is heard
+            once a second, so a rank that looked again meanwhile is missed; looks are spaced so that this is rare (`trainer/drift.py`).
 Is wrong    when half of the ranks say one thing and half another: then all of the smaller rank numbers are believed, and the evidence shows both.
 Costs       a comparison a look.
 """
@@ -24,7 +25,7 @@ class Replicas:
     """The ranks of one generation; another one needs another."""
 
     _said: OrderedDict[int, dict[int, int]] = field(default_factory=OrderedDict)  # Step to rank to checksum.
-    _agreed: int = -1  # The last step for which several ranks have said the same.
+    _agreed: int = -1  # The last step for which all ranks have said the same.
     _standing: Finding | None = None
 
     @property
@@ -39,13 +40,15 @@ class Replicas:
         while len(self._said) > _STEPS:
             self._said.pop(min(self._said))
         if self._standing is None:
-            self._standing = next(filter(None, (self._judge(step, now) for step in sorted(self._said))), None)
+            self._standing = next(filter(None, (self._judge(step, len(digests), now) for step in sorted(self._said))), None)
 
-    def _judge(self, step: int, now: float) -> Finding | None:
+    def _judge(self, step: int, ranks: int, now: float) -> Finding | None:
         said = self._said[step]
         counts = Counter(said.values())
         if len(counts) < 2:
-            self._agreed = max(self._agreed, step) if len(said) > 1 else self._agreed
+            self._agreed = max(self._agreed, step) if len(said) >= max(2, ranks) else self._agreed
+            return None
+        if len(said) < ranks and 2 * max(counts.values()) <= ranks:
             return None
         most = max(counts, key=lambda digest: (counts[digest], -min(rank for rank, one in said.items() if one == digest)))
         odd = tuple(sorted(rank for rank, digest in said.items() if digest != most))

@@ -30,14 +30,16 @@ class SlowRank:
     looks: int = 20
     on: float = 1.2
     off: float = 1.1
-    share: float = 0.8  # Of the looks that must be above `off` before it is said, and below it before it is taken back.
+    share: float = 0.8  # Of the looks that must be above `off` before it is said. It is taken back when so many are below it, or when the median is.
     _ratios: Row = field(init=False)
+    _shares: Row = field(init=False)  # Of the step, what a rank takes longer for its own work than the others.
     _parts: dict[str, Row] = field(default_factory=dict)
     _count: int = 0
     _standing: dict[int, Finding] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._ratios = np.full((self.looks, self.ranks), np.nan)
+        self._shares = np.full((self.looks, self.ranks), np.nan)
 
     @property
     def standing(self) -> list[Finding]:
@@ -53,6 +55,7 @@ class SlowRank:
         slot = self._count % self.looks
         others = _median_of_others(own)
         self._ratios[slot] = np.divide(own, others, out=np.full(own.size, np.nan), where=others > 0)
+        self._shares[slot] = np.divide(own - others, step_s, out=np.full(own.size, np.nan), where=step_s > 0)
         for name, seconds in parts.items():
             self._parts.setdefault(name, np.full((self.looks, self.ranks), np.nan))[slot] = seconds
         self._count += 1
@@ -68,7 +71,8 @@ class SlowRank:
         for rank in slow:
             if rank not in self._standing:
                 self._standing[rank] = self._say(rank, float(middle[rank]), nodes, now)
-        for rank in [rank for rank in self._standing if above[rank] <= 1 - self.share]:
+        # Noise alone is above `off` in every fifth look or so: the median says it sooner.
+        for rank in [rank for rank in self._standing if above[rank] <= 1 - self.share or middle[rank] < self.off]:
             del self._standing[rank]
 
     def _say(self, rank: int, ratio: float, nodes: Sequence[str], now: float) -> Finding:
@@ -81,7 +85,7 @@ class SlowRank:
             kind="slow_rank", ranks=(rank,), node=nodes[rank], since=now - self.looks, severity=Severity.WARNING,
             because=f"rank {rank} takes {ratio:.2f} times as long for its own work as the others, over the last {self.looks} looks{part}",
             evidence=tuple(f"{name}: {1000 * seconds:+.1f} ms a step against the others" for name, seconds in sorted(longer.items())),
-            adds_s=sum(longer.values()),
+            adds_s=sum(longer.values()), share=float(np.clip(np.nan_to_num(_nanmedian(self._shares)[rank]), 0.0, 1.0)),
         )  # fmt: skip
 
 

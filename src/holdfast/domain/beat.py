@@ -28,7 +28,9 @@ STOPPING: Final = 2  # Flag: the worker was asked to stop, and will leave at the
 RESTORED: Final = 4  # Flag: the worker is through its restore and has entered its loop.
 FOLLOWS: Final = 8  # Flag: how often the worker saves is for control to say, and it hears it.
 REJOINS: Final = 16  # Flag: the worker can leave a broken gang and join the next one in the same process.
-WAITS: Final = 32  # Flag: it has left one, with `step` whole (-1: none), and waits for its new place.
+WAITS: Final = 32  # Flag: it has left one after `step`, and waits for its new place;
+WHOLE: Final = 128  # and holds what there was after that step whole.
+SHARDED: Final = 64  # Flag: it trains a part of what nobody holds whole, so that one who leaves a broken gang has nothing to give.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -58,8 +58,8 @@ class StartGang:
     fitting: Fitting = field(default_factory=Fitting)  # What its ranks may hold in memory at once.
     treatment: Treatment = field(default_factory=Treatment)  # What training does otherwise than the script says.
     env: dict[str, str] = field(default_factory=dict)
-    rejoin: bool = False  # The state comes from ranks that lived on;
-    kept: tuple[int, ...] = ()  # these of the node's did, in the processes of the generation before: they are told their place, the others are forked.
+    rejoin: bool = False  # The state comes from ranks that lived on, and not from `restore`.
+    kept: tuple[int, ...] = ()  # These of the node's are in the processes of the generation before: they are told their place, the others are forked.
     kept_of: int = 0  # That generation,
     moved: int = 0  # and how much higher their ranks were in it, where the gang had another size.
 

@@ -51,6 +51,17 @@ class NodeWarmed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MeshSeen:
+    """The ranks of a node are in their loops, and each has said what it holds."""
+
+    at: float
+    node: str
+    generation: int
+    holds: dict[str, int]  # Rank to a number: the same number, the same state.
+    dimensions: tuple[tuple[str, int, bool], ...] = ()  # Of the script's own mesh, if it has one: name, size, and whether that may be another.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSilent:
     at: float
     node: str
@@ -102,6 +113,7 @@ class ProgressSeen:
     step: int  # The step every rank has finished.
     save_s: float  # Spent saving since the generation started, by the slowest rank.
     rejoins: bool = False  # Every rank can leave a broken gang and join the next one in the same process.
+    sharded: bool = False  # No rank holds the state whole: those who leave a broken gang go back to a checkpoint.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +161,7 @@ class EffectDone:
     profiles: tuple[RankProfile, ...] = ()  # CaptureProfile
     missing: dict[str, str] = field(default_factory=dict)  # CaptureProfile: rank to why nothing came of it.
     waiting: dict[str, int] = field(default_factory=dict)  # PartGang: rank to the step it holds whole; -1: none.
+    reached: dict[str, int] = field(default_factory=dict)  # And to the last one that it has finished.
     surroundings: dict[str, str] = field(default_factory=dict)  # StartGang on the gang's first node: what it was started with; empty: as the time before.
     passed: bool = True  # CheckNode,
     said: str = ""  # and what was seen.
@@ -253,6 +266,7 @@ Event = (
     | JobResumed
     | NodeHeard
     | NodeWarmed
+    | MeshSeen
     | NodeSilent
     | WorkerExited
     | FindingMade
@@ -278,6 +292,7 @@ EVENTS: tuple[type[Event], ...] = (
     JobResumed,
     NodeHeard,
     NodeWarmed,
+    MeshSeen,
     NodeSilent,
     WorkerExited,
     FindingMade,

@@ -32,7 +32,8 @@ class Finding:
     sound: int = -1  # Of what went wrong at a step, the last one before it that is known to have been right.
     severity: Severity = Severity.CRITICAL
     of: str = ""  # The GPU, disk or interface of the node it is about, if it is about one.
-    adds_s: float = 0.0  # What it adds to a step, where that is known.
+    adds_s: float = 0.0  # What it adds to a step, where that is known,
+    share: float = 0.0  # and what part of the gang's step that is.
 
     @property
     def breaks(self) -> bool:

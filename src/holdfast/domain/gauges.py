@@ -46,6 +46,9 @@ BAD_SINCE: Final = "_bad_since"  # The step since which the loss is not finite; 
 GOOD_UNTIL: Final = "_good_until"  # And the last step before that whose loss was finite.
 DIGEST: Final = "_digest"  # The step times `DIGEST_VALUES`, plus the checksum: one number, so that the two can never be of different steps.
 DIGEST_VALUES: Final = 1 << 24
+HOLDS: Final = "_holds"  # A number of what the rank holds: another rank with the same number holds the same.
+MESH: Final = "_mesh_"  # With the place and the name of a dimension behind, `_mesh_0_dp`: its size.
+RESIZES: Final = "resizes"  # The unit of one that may have another size.
 
 
 class Gauge(NamedTuple):

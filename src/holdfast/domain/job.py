@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.domain.learned import Learned
+from holdfast.domain.mesh import Mesh
 from holdfast.domain.resources import Resources
 
 
@@ -93,6 +94,8 @@ class Policy:
     backoff_after: int = 3  # The first failures in a row are answered at once, the next after 1, 2, 4, … seconds.
     backoff_max_s: float = 60.0
     notice_lead_s: float = 300.0  # So long before a node goes the gang leaves it: it is of use till then, and a stop may take a while.
+    slow_wait_s: float = 180.0  # So long a rank must have held the gang back before it is asked whether its node is worth leaving,
+    slow_back_s: float = 3600.0  # and so long such a node is left alone; twice as long the next time.
     resize_every_s: float = 300.0  # A gang that runs is not stopped sooner than this after the last time, to take in or leave a node.
     skip_batches: int | None = None  # The data of so many steps may be left out, in all; None: of a few, and only where the loss is not finite.
     may_change: MayChange = MayChange()
@@ -170,6 +173,7 @@ class JobSpec:
     min_nodes: int = 0  # A gang of as few as this is better than none; 0: only the whole one will do.
     spares: int = 0
     ranks_per_node: int = 1
+    mesh: Mesh | None = None  # How the ranks of the whole gang are laid out, as the user said. None: as it is seen.
     own_network: bool = False  # Each local node in a network namespace of its own.
     private: bool = False  # Temporary files and shared memory of its own on each node, gone with the job.
     resources: Resources = field(default_factory=Resources)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
 from holdfast.domain.fitting import Fitting
+from holdfast.domain.mesh import Mesh
 from holdfast.domain.treatment import Treatment
 
 
@@ -66,6 +67,9 @@ class Plan:
     wait_s: float = 0.0  # Back off before starting again.
     patience_s: float | None = None  # REPLACE without a spare, where the gang may be smaller: so long is waited for a node before it is.
     permanent: bool = False  # STOP only: trying again cannot help, as against a budget that is used up.
+    lost: tuple[int, ...] = ()  # Ranks that were, where the mesh is known:
+    mesh: Mesh | None = None  # that of the gang they were of,
+    held: str = ""  # and who else holds what they held.
     distrust: str = ""  # A checkpoint not to restore from again.
     fitting: Fitting | None = None  # What the ranks may hold in memory from now on; None: as before.
     remedy: str = ""  # ROLL_BACK only, as what follows:

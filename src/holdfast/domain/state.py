@@ -10,6 +10,7 @@ from holdfast.domain.fitting import Fitting
 from holdfast.domain.goodput import Ledger
 from holdfast.domain.incident import Incident
 from holdfast.domain.job import JobPhase, JobSpec, Outcome
+from holdfast.domain.mesh import Mesh
 from holdfast.domain.notice import Notice
 from holdfast.domain.profile import Profile
 from holdfast.domain.treatment import Treatment, Window
@@ -75,10 +76,13 @@ class Gang:
     save_s: float = 0.0
     restore_s: float = 0.0
     rejoins: bool = False  # Every rank can leave when it breaks, and join the next one in the same process.
+    sharded: bool = False  # No rank holds the state whole.
     waiting: dict[str, int] = field(default_factory=dict)  # It has broken: ranks that left it and wait, each with the step it holds whole; -1: none.
+    reached: dict[str, int] = field(default_factory=dict)  # The last step that each of them has finished.
     kept: tuple[int, ...] = ()  # Ranks that came over from the generation before, in the processes they had,
     kept_of: int = 0  # and which that was.
     treatment: Treatment = field(default_factory=Treatment)  # As its ranks were told.
+    holds: dict[str, int] = field(default_factory=dict)  # Rank to a number of what it holds, as far as they have said it.
     moved: dict[str, int] = field(default_factory=dict)  # Node to how much lower its ranks are than they were there, where they were dealt anew.
 
 
@@ -174,6 +178,9 @@ class State:
     draining: tuple[str, ...] = ()  # Those of them that the running gang is to leave.
     checks: dict[str, NodeCheck] = field(default_factory=dict)  # The newest of each node that was left for another, or that somebody asked for.
     notices: dict[str, Notice] = field(default_factory=dict)  # Nodes that are to go. Kept when a person gives the node back: told again, it changes nothing.
+    mesh: Mesh | None = None  # Of the whole gang: as it was seen, else as the user said. None: nothing is known of it.
+    mesh_said: str = ""  # What is wrong with what the user said of it; empty: nothing that was seen.
+    left_over: tuple[str, ...] = ()  # Nodes that are there and have no ranks, because the replica they were part of is not whole. They are taken first.
     smaller: str = ""  # Why a gang of fewer nodes than asked for may be formed; empty: it may not.
     moving: str = ""  # Why a gang that runs is being stopped, with a save, for one on other nodes; empty: it is not.
     refused: dict[str, str] = field(default_factory=dict)  # Numbers of nodes on which the script does not run, and what it said.

@@ -117,7 +117,8 @@ def reputations(faults: Iterable[Fault], service: Iterable[Service], now: float,
         watched.setdefault(node, _Watched())
     healthy = set(watched)
     for _ in range(3):  # The rate is that of healthy nodes; who is healthy depends on it.
-        per_s = _rate((counted.get(node, _NONE) for node in healthy), (watched[node] for node in healthy), rules)
+        in_order = sorted(healthy)  # A sum depends on the order, and a set's is another in each process.
+        per_s = _rate((counted.get(node, _NONE) for node in in_order), (watched[node] for node in in_order), rules)
         lemons = {node for node in counted if len(watched) >= rules.fleet and _is_lemon(counted[node], watched[node], per_s, rules)}
         if watched.keys() - lemons == healthy:
             break

@@ -42,10 +42,12 @@ class Fleet:
     avoided: tuple[str, ...] = ()  # Taken only when there are no others.
     asked: int = 0  # Nodes of the whole gang; 0: as many as it has.
     least: int = 0  # Nodes a gang may be formed on at least; 0: the whole one.
+    block: int = 1  # Nodes that go on together or not at all: those of a replica.
     refused: dict[int, str] | None = None  # Numbers of nodes on which the script did not run, and what it said.
     costs: Costs = field(default_factory=Costs)
     node_wait: NodeWait = field(default_factory=NodeWait)
     can_rejoin: str = _CANNOT_REJOIN  # Empty: the survivors are there and wait. Else why they cannot be joined.
+    goes_back: bool = False  # They hold nothing whole: all go back to a checkpoint, which only a gang of the same size does.
 
     @property
     def drop(self) -> tuple[str, ...]:
@@ -59,7 +61,7 @@ class Fleet:
     @property
     def usable(self) -> int:
         """Nodes the next gang could be formed on now."""
-        return min(self.whole, len(self.gang) - len(self.drop) + len(self.spares))
+        return min(self.whole, len(self.gang) - len(self.drop) + len(self.spares)) // self.block * self.block
 
     @property
     def too_small(self) -> str:
@@ -68,13 +70,13 @@ class Fleet:
 
     @property
     def rejoin_s(self) -> float:
-        """It is a restart of fewer, without work done again."""
-        return min(BELIEVED["rejoin"][1], self.costs.restart_s)
+        """It is a restart of fewer, and without work done again where they hold what was done."""
+        return min(BELIEVED["rejoin"][1], self.costs.restart_s) + (self.costs.again_s if self.goes_back else 0.0)
 
     @property
     def smaller(self) -> Smaller:
         """As much is kept as there are nodes; to grow back nothing is done again, since the gang saves before it stops, or its ranks keep what they have."""
-        costs, rejoins = self.costs, not self.can_rejoin
+        costs, rejoins = self.costs, not self.can_rejoin and not self.goes_back
         shrink_s, grow_s = (self.rejoin_s, self.rejoin_s) if rejoins else (costs.all_s, costs.restart_s)
         return Smaller(kept=max(self.usable, 1) / self.whole, shrink_s=shrink_s, grow_s=grow_s, restart_s=costs.all_s)
 
@@ -87,7 +89,7 @@ def weigh(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, policy
         """With the chance that it helps, and what the policy says to it."""
         # Going on without a node helps as much as having another: between the two only what they cost decides.
         known = chance(Rung.REPLACE if candidate.rung is Rung.SHRINK else candidate.rung, diagnosis, history, learned, again=again)
-        forbids = forbidden(candidate.rung, diagnosis, history, policy, at) if candidate.possible else ""
+        forbids = forbidden(candidate.rung, diagnosis.cause, history, policy, at) if candidate.possible else ""
         if forbids:
             return replace(candidate, possible=False, because=forbids)
         if not candidate.possible:
@@ -127,9 +129,11 @@ def elsewhere(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, le
 
 def _rejoin(fleet: Fleet) -> Candidate:
     why_not = _where_it_was(fleet) or fleet.can_rejoin
-    said = why_not or "survivors keep their state and take the lost ranks in again"
-    # One that fails is followed by a restart of all.
-    return Candidate(rung=Rung.REJOIN, possible=not why_not, cost_s=fleet.rejoin_s, failed_s=fleet.costs.all_s, because=said)
+    what = "keep their processes, and all go back to the newest checkpoint" if fleet.goes_back else "keep their state and take the lost ranks in again"
+    said = why_not or f"survivors {what}"
+    # One that fails is followed by a restart of all, which does the same work again and no more.
+    failed_s = fleet.costs.restart_s if fleet.goes_back else fleet.costs.all_s
+    return Candidate(rung=Rung.REJOIN, possible=not why_not, cost_s=fleet.rejoin_s, failed_s=failed_s, because=said)
 
 
 def _respawn(fleet: Fleet, cost_s: float) -> Candidate:
@@ -162,8 +166,11 @@ def _shrink(fleet: Fleet, wait_s: float) -> Candidate:
     why_not = _cannot_shrink(fleet)
     if why_not:
         return Candidate(rung=Rung.SHRINK, possible=False, because=why_not)
-    how = f"all ranks start again from a checkpoint, since {fleet.can_rejoin}" if fleet.can_rejoin else "survivors keep their processes and their state"
-    said = f"{fleet.usable} of {fleet.whole} nodes go on, {how}: {in_words(fleet.node_wait.seconds, fleet.smaller)}; a node: {fleet.node_wait.rests_on}"
+    why_not = fleet.can_rejoin or ("no rank that lives on holds a step whole" if fleet.goes_back else "")
+    how = f"all ranks start again from a checkpoint, since {why_not}" if why_not else "survivors keep their processes and their state"
+    wait, unit = fleet.node_wait, f"replicas of {fleet.block} nodes" if fleet.block > 1 else "nodes"
+    go_on = f"{fleet.usable // fleet.block} of {fleet.whole // fleet.block} {unit} go on"
+    said = f"{go_on}, {how}: {in_words(wait.seconds, fleet.smaller)}; a node: {wait.rests_on}"
     return Candidate(rung=Rung.SHRINK, cost_s=shrinking_costs_s(fleet.node_wait.seconds, fleet.smaller) + wait_s, because=said)
 
 
@@ -173,6 +180,8 @@ def _cannot_shrink(fleet: Fleet) -> str:
         return "nodes enough are there"
     if least >= fleet.whole:
         return "the gang has one size; --nnodes MIN:MAX gives it leave"
+    if fleet.usable < least and fleet.block > 1:
+        return f"{fleet.usable // fleet.block} replicas of {fleet.block} nodes are left whole, and {least // fleet.block} are the least"
     if fleet.usable < least:
         return f"{fleet.usable} nodes are left, and {least} are the least"
     if fleet.usable in refused:
@@ -180,13 +189,13 @@ def _cannot_shrink(fleet: Fleet) -> str:
     return ""
 
 
-def forbidden(rung: Rung, diagnosis: Diagnosis, history: Sequence[Attempt], policy: Policy, at: float) -> str:
+def forbidden(rung: Rung, cause: str, history: Sequence[Attempt], policy: Policy, at: float) -> str:
     """What the policy has against a rung, or nothing."""
     name = rung.name.lower()
     if name in policy.never:
         return "the policy forbids it (--never)"
     for budget in policy.budgets:
-        if budget.rung in ("", name) and budget.cause in ("", diagnosis.cause):
+        if budget.rung in ("", name) and budget.cause in ("", cause):
             used = sum(
                 1 for one in history
                 if one.at > at - budget.within_s and (not budget.rung or one.rung == rung) and (not budget.cause or one.cause == budget.cause)

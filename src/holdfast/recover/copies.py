@@ -2,6 +2,7 @@
 
 A node is in a domain: what fails together (a rack, a switch, a power feed). Every owner, a node of the gang, has the state of its ranks in its own
 memory; its holder, a node of another domain, has a copy. A node holds for at most one owner, since the copy takes as much memory as the owner's own state.
+Where the mesh of the job is known and not all owners can have a holder, those come first whose state nobody in another domain holds.
 Wrong when the domains told are not what fails together: two racks behind one switch that are called two domains are lost as one.
 """
 
@@ -49,18 +50,26 @@ class Missing:
     without: dict[int, str]  # Rank that stays in one domain -> why.
 
 
-def assign(owners: Sequence[str], nodes: Mapping[str, str], before: Mapping[str, str]) -> Assignment:
+def assign(owners: Sequence[str], nodes: Mapping[str, str], before: Mapping[str, str], first: Collection[str] = ()) -> Assignment:
     """Give as many `owners` as can be a holder among `nodes` (those alive, each with its domain; spares too).
 
     A holder in `before` that is still right stays, because a copy is gigabytes; it moves only if otherwise one more owner would have none.
     When a spare takes a node's place, `before` should name the spare as the owner: the copy is then already where it belongs, if the spare is of another
     domain than its holder.
+
+    Where not all can have one, those in `first` do: owners of what nobody in another domain holds, by the mesh of the job.
     """
     kept = _still_right(owners, nodes, before)
     last = {owner: holder for owner, holder in kept.items() if owner not in nodes}  # The owner is gone: nobody may write over what may be the only copy.
     open_to = {node: domain for node, domain in nodes.items() if node not in last.values()}
     domain_of = {owner: nodes[owner] for owner in owners if owner in nodes}
-    holders = last | _match(domain_of, open_to, {owner: holder for owner, holder in kept.items() if owner not in last})
+    staying = {owner: holder for owner, holder in kept.items() if owner not in last}
+    holders = last | _match(domain_of, open_to, staying)
+    if any(owner in first and owner not in holders for owner in domain_of) and any(owner not in first for owner in holders):
+        of_first = {owner: domain for owner, domain in domain_of.items() if owner in first}
+        dear = _match(of_first, open_to, {owner: holder for owner, holder in staying.items() if owner in first})
+        others = {owner: holder for owner, holder in staying.items() if owner not in first and holder not in dear.values()}
+        holders = last | _match(domain_of, open_to, dear | others)
     return Assignment(
         holders={owner: holders[owner] for owner in owners if owner in holders},
         without={owner: _why_none(owner, nodes) for owner in owners if owner not in holders},

@@ -96,15 +96,17 @@ def _chosen(
             assert best is not None
             return Plan(rung=Rung.SHRINK, because=f"{_names(fleet.drop)} is gone: {best.because}", drop=fleet.drop, wait_s=wait_s, distrust=distrust)
         case Rung.RESPAWN | Rung.REJOIN as rung:
-            return Plan(rung=rung, because=_again(rung, diagnosis, history, wait_s, distrust), wait_s=wait_s, distrust=distrust)
+            return Plan(rung=rung, because=_again(rung, diagnosis, history, fleet, wait_s, distrust), wait_s=wait_s, distrust=distrust)
         case _:
             why_not = "; ".join(f"{one.rung.name.lower()}: {one.because}" for one in candidates if one.rung is not Rung.STOP)
             return Plan(rung=Rung.STOP, because=f"no remedy against {diagnosis.cause} is left: {why_not}")
 
 
-def _again(rung: Rung, diagnosis: Diagnosis, history: Sequence[Attempt], wait_s: float, distrust: str) -> str:
+def _again(rung: Rung, diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, wait_s: float, distrust: str) -> str:
     if distrust:
         return f"checkpoint {distrust} {_DISTRUSTED_FOR[diagnosis.cause]}: all ranks start again from the one before it"
+    if rung is Rung.REJOIN and fleet.goes_back:
+        return f"{diagnosis.cause} may pass: the survivors keep their processes, and all go back to the newest checkpoint"
     if rung is Rung.REJOIN:
         return f"{diagnosis.cause} may pass: the survivors go on and take the lost ranks in again"
     after = f" after {wait_s:.0f} s, since {_in_a_row(history)} faults came without progress" if wait_s else ""

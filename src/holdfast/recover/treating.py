@@ -43,7 +43,7 @@ def treat(
     """The remedy for `diagnosis`. `only`: the one a person has chosen among those that were possible."""
     case = _case(diagnosis, history, fleet, policy, treatment)
     plans = [_replay(case), _skip(case), _change(case), _older(case)]
-    forbids = forbidden(Rung.ROLL_BACK, diagnosis, history, policy, at) or _used_up(diagnosis, history, policy)
+    forbids = forbidden(Rung.ROLL_BACK, diagnosis.cause, history, policy, at) or _used_up(diagnosis, history, policy)
     stop = Candidate(rung=Rung.STOP, cost_s=PERSON_S, because="a person reads the report and acts")
     candidates = (*(replace(one, possible=False, because=forbids) if forbids and one.possible else one for one, _ in plans), stop)
     worth = [(one, plan) for one, (_, plan) in zip(candidates, plans, strict=False) if one.possible and (one.remedy == only or 1.0 - one.risk >= HOPELESS)]

@@ -48,7 +48,7 @@ class Fleet:
         self.gpus_max = max(self.total)  # Of one node.
         self.held: dict[int, None] = {}
         self.suspects: list[int] = []
-        self.free_gpus = self.capacity_gpus = sum(self.total)
+        self.free_gpus = self.capacity_gpus = self.total_gpus = sum(self.total)  # The last with nodes that are out of service.
         names = {name: number for number, name in enumerate(dict.fromkeys(node.domain for node in nodes))}
         self._domain = [names[node.domain] for node in nodes]
         self._by_free: list[dict[int, None]] = [{} for _ in range(self.gpus_max + 1)]  # Dicts for their order: the same story every time.

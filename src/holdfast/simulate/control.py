@@ -306,7 +306,8 @@ class VirtualControl:
             events.append(_chosen(now, generation, step))
         if stepped and (not ready or (catches_up and not caught_up) or now - self._told_at >= 10.0):
             self._told_at = now
-            events.append(ProgressSeen(at=now, generation=generation, step=step, save_s=attempt.save_s, rejoins=world.training.rejoins))
+            rejoins, sharded = world.training.rejoins, world.training.sharded
+            events.append(ProgressSeen(at=now, generation=generation, step=step, save_s=attempt.save_s, rejoins=rejoins, sharded=sharded))
             ready, caught_up = True, catches_up
         if attempt.saved_step > self._saved_step:
             self._saved_step = attempt.saved_step

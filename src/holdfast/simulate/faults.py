@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from holdfast.core import asking
 from holdfast.domain.effect import CONTROL
-from holdfast.domain.event import FindingEnded, FindingMade, NodeCordoned, NodeUncordoned, ProfileAsked, StopAsked
+from holdfast.domain.event import CheckAsked, FindingEnded, FindingMade, NodeCordoned, NodeUncordoned, ProfileAsked, StopAsked
 from holdfast.domain.exit import Exit, ExitKind
 from holdfast.domain.finding import Finding
 from holdfast.simulate.control import Crashed
@@ -243,13 +244,16 @@ class Faults:
             control.accept(StopAsked(at=control.now(), because="a person asked", code=130, now=now))
 
     def rank_slow(self) -> None:
-        """Control's own look finds it, and later that it is over."""
+        """Control's own look finds it, and later that it is over; a few last so long that leaving the node is worth it."""
         control = self.world.control
-        rank = self.dice.randrange(control.core.state.world_size)
+        state = control.core.state
+        rank = self.dice.randrange(state.world_size)
         if control.is_up and not control.ended:
             self._did("worker.slow", f"rank {rank} is slow")
-            finding = Finding(kind="slow_rank", ranks=(rank,), since=control.now(), because=f"rank {rank} is slow")
-            self.world.clock.after(self.dice.uniform(0.0, 60.0), lambda: self._slow_no_more(finding))
+            node = state.gang.nodes[rank // self.world.spec.ranks_per_node] if state.gang is not None else ""
+            finding = Finding(kind="slow_rank", node=node, ranks=(rank,), since=control.now(), share=0.9, because=f"rank {rank} is slow")
+            lasts_s = self.dice.uniform(0.0, 60.0)
+            self.world.clock.after(lasts_s if lasts_s < 40.0 else 10.0 * (lasts_s - 30.0), lambda: self._slow_no_more(finding))
             control.accept(FindingMade(at=control.now(), generation=control.core.state.generation, finding=finding))
 
     def _slow_no_more(self, finding: Finding) -> None:
@@ -271,6 +275,17 @@ class Faults:
             self.world.clock.after(1.0, lambda: self.uncordoned(name))
         elif not control.ended:
             control.accept(NodeUncordoned(at=control.now(), node=name))
+
+    def check_asked(self, mended_s: float) -> None:
+        """A person wants to know whether a node that stands idle is well; if it is not, the node is mended and given back."""
+        control = self.world.control
+        asked = [CheckAsked(at=control.now(), node=name, who="a person") for name in sorted(self.world.nodes)]
+        taken = [one for one in asked if not asking.refused(control.core.state, one)]
+        if control.is_up and not control.ended and taken:
+            chosen = self.dice.choice(taken)
+            self._did("check.asked", f"a check of {chosen.node} is asked for")
+            self.world.clock.after(mended_s, lambda: self.uncordoned(chosen.node))
+            control.accept(chosen)
 
     def noticed(self, name: str, within_s: float, *, withdrawn: bool) -> None:
         """Somebody says that a node will go; it does, or that is taken back. As its agent would, by itself when the time has long passed."""

@@ -6,9 +6,11 @@ While it happens    processes are started once for an effect, on a node where no
                     reaches an agent, and what is acknowledged, is written down; an effect has an id of its own; a message counts once in a life of
                     control. An exit that is believed happened, to that rank of that generation. A restart is counted, and there are no more than the
                     budget allows; after a stop was asked for nothing is started. What is asked of a node that is there reaches it; the time that control
-                    was away counts against nobody. A gang that is examined for a hang has one. What is restored is the newest that was found. A gang
+                    was away counts against nobody. A gang that is examined for a hang has one. What is restored is the newest that was found. Whoever lives
+                    on gives others what it holds whole, or restores what they do, all of them alike. A gang
                     that ran in peace has left a node before it went, if that was told a minute before and there was another. Whoever waits for its place is
-                    given the one it had, or the one that is left of it in a gang of another size.
+                    given the one it had, or the one that is left of it in a gang of another size. Where the core knows that the state is split over two
+                    nodes, a gang is pairs of them, and those who live on go on only with both parts, each with its own.
 At the end          the journal, read again, gives the state that was live; "finished" means that every rank of one generation ran to its end, and that the
                     model has learned from every batch once, in order. Nothing runs but what cannot be killed. No good checkpoint was called poisoned; no gang
                     whose first steps after a restore control saw to be NaN ran to its end; going back ended within its budget, or where nothing good was
@@ -27,7 +29,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core import leaving
+from holdfast.core import leaving, replicas
 from holdfast.core.base import GOES_CODE
 from holdfast.domain.diagnosis import Cause
 from holdfast.domain.effect import Effect, StartGang, StartStore
@@ -144,13 +146,46 @@ class Judge:
             raise Broken(f"a gang is started on {sorted(nodes & state.cordoned.keys())}, which a person has taken out of service")
         for effect in starts:
             waits = {worker.rank for worker in self.world.nodes[effect.node].workers.values() if worker.waits is not None}
-            if effect.rejoin and waits - {rank + effect.moved for rank in effect.kept}:
+            if effect.kept_of and waits - {rank + effect.moved for rank in effect.kept}:
                 raise Broken(f"ranks {sorted(waits)} wait on {effect.node}, and {effect.kept}, {effect.moved} higher, are told to go on")
+        self._judge_kept(starts)
+        self._judge_parts(state, starts)
         if any(effect.restore != self._found for effect in starts if not effect.rejoin):
             raise Broken(f"{sorted({effect.restore for effect in starts})} is restored, and the newest that was found is {self._found!r}")
         distrusted = {effect.restore for effect in starts} & set(state.distrusted)
         if distrusted:
             raise Broken(f"{distrusted} is restored, and is not trusted")
+
+    def _judge_kept(self, starts: Sequence[StartGang]) -> None:
+        """All go on with what somebody holds whole, or all with what they restore: never some so and some so, and nobody who lives on with what a start begins
+        with."""
+        if len({(effect.rejoin, effect.restore, effect.kept_of) for effect in starts}) > 1:
+            raise Broken(f"some ranks are to take over a step and others are to restore one: {[(one.node, one.rejoin, one.restore) for one in starts]}")
+        kept = [(self.world.nodes[effect.node].workers.get(rank + effect.moved), rank) for effect in starts for rank in effect.kept]
+        # One that has ended since then is the next story.
+        if starts[0].rejoin and not any(worker is None or worker.waits is None or worker.waits >= 0 for worker, _ in kept):
+            raise Broken(f"ranks {[rank for _, rank in kept]} live on and are to give what they hold to the others, and none of them holds a step whole")
+        if kept and not starts[0].rejoin and not starts[0].restore:
+            raise Broken(f"ranks {[rank for _, rank in kept]} live on, and are to begin as if nothing had been trained")
+
+    def _judge_parts(self, state: State, starts: Sequence[StartGang]) -> None:
+        """A gang of which it is known that its state is split over two nodes has whole replicas; and those who live on go on only with all of the state, and
+        each with what it holds."""
+        training, gang = self.world.training, state.gang
+        if not training.split or state.mesh is None or gang is None:
+            return
+        if len(starts) % 2:
+            raise Broken(f"a gang is started on {len(starts)} nodes, and a replica is two")
+        held = set()
+        for effect in (effect for effect in starts if effect.rejoin):
+            for rank in effect.kept:
+                worker, holds = self.world.nodes[effect.node].workers.get(rank + effect.moved), training.part(rank, effect.world_size)
+                if worker is None or worker.generation != effect.kept_of or worker.waits in (gang.restore_step, None):
+                    held.add(holds)  # One that has ended since then is the next story.
+                if worker is not None and training.part(worker.rank, training.attempts[worker.generation].world_size) != holds:
+                    raise Broken(f"rank {worker.rank} of {effect.node} goes on as rank {rank}, which has another part of the state")
+        if any(effect.rejoin for effect in starts) and len(held) < 2:
+            raise Broken(f"those who live on hold part {held} of the state, and go on with step {gang.restore_step}")
 
     def _cordoned_since_formed(self, state: State) -> set[str]:
         """Nodes that were cordoned while the gang was being formed on them: it is not given up for that."""
@@ -174,7 +209,7 @@ class Judge:
         changed = max((change.at for change in state.changes), default=0.0)
         quiet = gang.started_at < state.at - spec.policy.resize_every_s - rounds_s and changed < state.at - spec.policy.resize_every_s - rounds_s
         could = [name for name in could if state.nodes[name].state is NodeState.READY]
-        if could and quiet and self.world.faults.until < since:
+        if len(could) >= replicas.block(state) and quiet and self.world.faults.until < since:
             raise Broken(f"the job finished on {len(gang.nodes)} of {spec.nodes} nodes, and {could} was there for long")
 
     def _warned(self) -> bool:
@@ -233,7 +268,7 @@ class Judge:
             raise Broken(f"generation {effect.generation} starts on {node.name} after generation {node.disk.newest} was started there")
         node.disk.newest = effect.generation
         for name, known in world.control.core.state.nodes.items():
-            others = [worker for worker in world.nodes[name].workers.values() if not (effect.rejoin and worker.waits is not None)]
+            others = [worker for worker in world.nodes[name].workers.values() if not (effect.kept_of and worker.waits is not None)]
             forgotten = {worker.generation for worker in others if worker.generation < effect.generation}
             if forgotten and known.state is NodeState.READY:
                 raise Broken(f"generation {effect.generation} starts while ranks of {sorted(forgotten)} live on {name}, which counts as ready")
@@ -271,7 +306,7 @@ class Judge:
             Outcome.PERMANENT: training.failing_step > 0 or self.nothing_good_left(),
             Outcome.FAILED: len(state.attempts) > (9 if world.spec.policy.max_restarts is None else world.spec.policy.max_restarts),
             # A step that fails each time, met first by a gang of fewer nodes, looks as if the script did not run on so few.
-            Outcome.BROKEN: self._nodes_there() < world.spec.least_nodes or (training.failing_step > 0 and bool(state.refused)),
+            Outcome.BROKEN: replicas.whole(state, self._nodes_there()) < replicas.least(state) or (training.failing_step > 0 and bool(state.refused)),
         }
         if state.outcome is None or not allowed[state.outcome]:
             raise Broken(f"the job is {state.outcome} ({state.because}), which its faults do not explain: {world.faults.done}")

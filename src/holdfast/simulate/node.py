@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from holdfast.domain.effect import CaptureProfile, CaptureStacks, CheckNode, Effect, PartGang, StartGang, StartStore, StopGang
-from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, NodeWarmed, WorkerExited
+from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, MeshSeen, NodeWarmed, WorkerExited
 from holdfast.domain.exit import Exit, ExitKind
 from holdfast.domain.finding import Finding
 from holdfast.simulate.link import Link
@@ -259,7 +259,8 @@ class VirtualNode:
             case PartGang():
                 self._part_gang(effect, answer)
             case CheckNode():
-                passed = not world.faults.strikes("check.fails", 0.8)
+                # Whoever listens says only where; whether the link is well is seen by who calls.
+                passed = effect.part == "listen" or not world.faults.strikes("check.fails", 0.3)
                 seen = {"passed": passed, "said": "as it should be" if passed else "not as it should be"}
                 port = world.port() if effect.part == "listen" else 0
                 world.clock.after(world.dice.choice((0.5, 3.0, 20.0)), lambda: answer({**seen, "port": port}))
@@ -340,7 +341,7 @@ class VirtualNode:
         disk.stopped.add(effect.generation)
         of_it = [worker for worker in self.workers.values() if worker.generation == effect.generation]
         for worker in of_it:
-            if world.faults.strikes("worker.unkillable", 0.0008):
+            if world.faults.strikes("worker.unkillable", 0.0011):
                 self.unkillable.add(worker.rank)
                 self.distrusted = True
         takes_s = world.dice.uniform(0.01, 0.3)
@@ -374,12 +375,14 @@ class VirtualNode:
                 if deaf or worker.rank in self.unkillable:
                     self._end(worker)
                 else:
-                    worker.waits = -1 if world.faults.strikes("worker.parts_torn", 0.05) else attempt.step
+                    torn = world.faults.strikes("worker.parts_torn", 0.05)
+                    worker.waits = -1 if torn or world.training.sharded else attempt.step
                     world.clock.after(PLACE_S, lambda worker=worker: self._forgotten(worker))  # type: ignore[misc]
             left = tuple(worker.rank for worker in self.workers.values() if worker.generation == effect.generation and worker.waits is None)
             waiting = {str(rank): worker.waits for rank, worker in self.workers.items() if worker.generation == effect.generation}
             self.stores.pop(effect.generation, None)
-            answer({"because": f"ranks {left} survived SIGKILL", "unkillable": left} if left else {"waiting": waiting})
+            reached = dict.fromkeys(waiting, attempt.step)
+            answer({"because": f"ranks {left} survived SIGKILL", "unkillable": left} if left else {"waiting": waiting, "reached": reached})
 
         world.clock.after(world.dice.uniform(0.01, effect.within_s), part)
 
@@ -395,6 +398,11 @@ class VirtualNode:
         for worker in [one for one in self.workers.values() if one.generation == generation and not one.hung and one.rank not in self.unkillable]:
             exit = Exit(rank=worker.rank, pid=1, kind=kind, code=code, because="it was asked to stop", stopped_by_us=True, at_ns=self.now_ns())
             self.leave(worker, exit)
+
+    def tell_mesh(self, generation: int, holds: dict[str, int], dimensions: tuple[tuple[str, int, bool], ...]) -> None:
+        """One that is dead just then does not see it; the next gang's is seen again."""
+        if self.agent is not None:
+            self._tell(self.agent, MeshSeen(at=0.0, node=self.name, generation=generation, holds=holds, dimensions=dimensions))
 
     def found_silent(self, worker: Worker, kind: str) -> None:
         """The detector speaks, as soon as an agent is there to hear it."""

@@ -18,7 +18,7 @@ from typing import Protocol, runtime_checkable
 from holdfast.errors import UserError
 from holdfast.schedule.cycle import Decisions
 from holdfast.schedule.mend import Mend
-from holdfast.simulate.outages import Outages
+from holdfast.simulate.failures import Change
 from holdfast.simulate.trace import TraceJob
 
 
@@ -89,7 +89,7 @@ class Replay:
     watchers: Sequence[Watcher] = ()
     progress: Callable[[int], None] | None = None  # Told now and then how many jobs have ended.
     until: float = math.inf
-    outages: Outages | None = None
+    outages: Sequence[Change] | None = None  # Nodes that fail and are back, in order; None: nodes do not fail.
     failed: FailureCount = field(default_factory=FailureCount)
     ran: dict[str, Ran] = field(default_factory=dict)
     events: int = 0
@@ -99,6 +99,7 @@ class Replay:
     _ends: list[tuple[float, int, str, int]] = field(default_factory=list)
     _needed_by: dict[str, list[str]] = field(default_factory=dict)
     _ended: int = 0
+    _changed: int = 0  # So many of the outages' changes have happened.
 
     def run(self) -> Replay:
         arrivals = sorted(self.jobs, key=lambda job: job.submit_s)
@@ -117,7 +118,7 @@ class Replay:
             if self.outages is not None:
                 if self._ended == len(arrivals):
                     break
-                at = min(at, self.outages.next_at())
+                at = min(at, self.outages[self._changed][0] if self._changed < len(self.outages) else math.inf)
             if at == math.inf or at > self.until:
                 break
             if self.outages is not None and isinstance(self.scheduler, OnNodes) and now > -math.inf:
@@ -149,9 +150,11 @@ class Replay:
         self.hash = digest.hexdigest()
         return self
 
-    def _break(self, outages: Outages, now: float) -> None:
+    def _break(self, outages: Sequence[Change], now: float) -> None:
         assert isinstance(self.scheduler, OnNodes), "asked before the first event"
-        for node, fails in outages.due(now):
+        while self._changed < len(outages) and outages[self._changed][0] <= now:
+            _, node, fails = outages[self._changed]
+            self._changed += 1
             if fails:
                 self.failed.nodes += 1
                 self.scheduler.node_failed(node, now)

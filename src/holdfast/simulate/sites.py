@@ -27,6 +27,7 @@ SITES = {
     "rack.lost": "machines of one rack are lost within seconds of each other",
     "node.noticed": "it is said beforehand that a node will go, and it goes",
     "node.notice_withdrawn": "the same, and it does not",
+    "check.asked": "a person asks for a check of a node",
     "check.fails": "a node that is checked does not pass",
     "node.cordoned": "a person takes a node out of service, for a while",
     "node.drained": "and has the running gang leave it",

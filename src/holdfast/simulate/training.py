@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.domain.exit import Exit, ExitKind
+from holdfast.domain.mesh import NAMES
 
 if TYPE_CHECKING:
     from holdfast.simulate.node import VirtualNode
@@ -81,6 +82,8 @@ class Training:
     save_every: int
     guarded: bool  # Has our lines: it beats, and a stop is answered with its own code.
     rejoins: bool = False  # Its ranks can leave a broken gang and join the next one.
+    sharded: bool = False  # And hold nothing then that they could give: each has a part that no other has.
+    split: str = ""  # How its ranks are laid out where each node holds one of two parts of the state; empty: each rank holds all of it.
     failing_step: int = -1  # A step that fails each time it is tried.
     attempts: dict[int, Attempt] = field(default_factory=dict)
     saved: dict[str, Saved] = field(default_factory=dict)
@@ -92,6 +95,21 @@ class Training:
     def newest(self, distrusted: tuple[str, ...]) -> Saved | None:
         found = [one for one in self.saved.values() if one.whole and one.name not in distrusted]
         return max(found, key=lambda one: one.step, default=None)
+
+    def part(self, rank: int, world_size: int) -> int:
+        """Which of the two parts a rank of such a gang holds."""
+        place, places = rank // self.world.spec.ranks_per_node, world_size // self.world.spec.ranks_per_node
+        return place % 2 if self.split.startswith("dp") or places % 2 else place // (places // 2)
+
+    def _tell_mesh(self, attempt: Attempt) -> None:
+        """Each rank knows what it holds: its part, and of that the share of its own on its node."""
+        each = self.world.spec.ranks_per_node
+        sizes = [(name, int(size)) for name, size in (one.split("=") for one in self.split.split(","))]
+        sizes = [(name, attempt.world_size // (2 * each) if name == "dp" else size) for name, size in sizes]
+        dimensions = tuple((name, size, NAMES[name][1]) for name, size in sizes)
+        for node in {worker.node.name: worker.node for worker in attempt.ranks.values()}.values():
+            ranks = [worker.rank for worker in attempt.ranks.values() if worker.node is node]
+            node.tell_mesh(attempt.generation, {str(rank): self.part(rank, attempt.world_size) * each + rank % each for rank in ranks}, dimensions)
 
     def joined(self, worker: Worker, restore: str, store_port: int, world_size: int, kept_of: int = 0) -> None:
         """A rank is up. When all are, they meet at the store."""
@@ -175,6 +193,8 @@ class Training:
         else:
             world.judge.restored(attempt)
             attempt.restored = True
+            if self.split and self.guarded:
+                self._tell_mesh(attempt)
             world.clock.after(0.0, lambda: world.control.readings(attempt))
             self._go_on(attempt)
 

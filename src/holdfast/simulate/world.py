@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from holdfast.domain.effect import Effect
 from holdfast.domain.event import Event
 from holdfast.domain.job import JobSpec, Outcome, Policy
+from holdfast.domain.mesh import parsed
 from holdfast.simulate.clock import Clock
 from holdfast.simulate.control import Crashed, Journal, MemoryJournal, VirtualControl
 from holdfast.simulate.failures import Failure
@@ -30,9 +31,12 @@ from holdfast.wire.codec import encode
 _EPOCH = 1_000_000.0
 _POISONED = (0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 100)  # How many checkpoints, by seed.
 _REJOINING = 0.4  # Of the scripts that have our lines.
+_SHARDED = 0.3  # Of those.
 _ELASTIC = 0.4  # Of the jobs that have more than one node.
+_SPLIT = 0.3  # Of those: a replica is two nodes.
 _CORDONS = (0, 0, 0, 1, 3)  # By chance.
 _NOTICES = (0, 0, 0, 1, 4)
+_CHECKS = (0, 0, 0, 1, 4)
 PATIENCE_S = 3600.0  # Virtual seconds from the last fault to the end of the job, at most, beside the time that training takes.
 
 
@@ -131,7 +135,7 @@ def _make(seed: int, journal: Journal, severity: float, scale: float, lines: lis
         nodes=dice.randint(1, 1 + round(8 * scale)), spares=dice.choice((0, 1, 2, 4)), ranks_per_node=dice.choice((1, 2)),
         policy=Policy(max_restarts=3 if dice.random() < 0.06 else None, node_wait_s=dice.choice((60.0, 600.0, 600.0))),
     )  # fmt: skip
-    spec = _elastic(spec, seed)
+    spec, split = _split(_elastic(spec, seed), seed)
     world = World(dice, Clock(now=_EPOCH), spec, latency_s=dice.choice((0.001, 0.02, 0.5)), lines=lines)
     world.control = VirtualControl(world, journal)
     world.judge = Judge(world)
@@ -140,7 +144,9 @@ def _make(seed: int, journal: Journal, severity: float, scale: float, lines: lis
     world.training = Training(
         world, steps_total=steps_total, step_s=storm_s * dice.uniform(0.5, 1.2) / steps_total, save_every=dice.choice((1, 3, 10)), guarded=dice.random() < 0.85
     )
+    world.training.split = split
     world.training.rejoins = world.training.guarded and random.Random(f"rejoin {seed}").random() < _REJOINING
+    world.training.sharded = world.training.rejoins and random.Random(f"sharded {seed}").random() < _SHARDED
     world.faults = Faults(world, dice, until=_EPOCH + storm_s, severity=severity)
     world.clock.after(0.0, world.control.start)
     in_rack = dice.choice((1, 2, 4))
@@ -160,8 +166,20 @@ def _elastic(spec: JobSpec, seed: int) -> JobSpec:
     return replace(spec, min_nodes=dice.randint(1, spec.nodes - 1), policy=replace(spec.policy, resize_every_s=dice.choice((0.0, 30.0, 300.0))))
 
 
+def _split(spec: JobSpec, seed: int) -> tuple[JobSpec, str]:
+    """In some jobs the state is split over two nodes, and replicated over pairs of them, which stand side by side or with all the others between them. Half of
+    the users say so; of the others it is seen. With dice of its own."""
+    dice = random.Random(f"split {seed}")
+    if spec.nodes == 1 or dice.random() >= _SPLIT:
+        return spec, ""
+    nodes = spec.nodes // 2 * 2
+    split = dice.choice((f"dp={nodes // 2},pp=2,tp={spec.ranks_per_node}", f"pp=2,dp={nodes // 2},tp={spec.ranks_per_node}"))
+    spec = replace(spec, nodes=nodes, min_nodes=min(spec.min_nodes, nodes), mesh=parsed(split) if dice.random() < 0.5 else None)
+    return (replace(spec, min_nodes=-(-spec.min_nodes // 2) * 2) if spec.mesh is not None else spec), split
+
+
 def _operate(world: World, seed: int) -> None:
-    """In some worlds a person takes nodes out of service, and gives each back; in some it is known of nodes that they will go."""
+    """In some worlds a person takes nodes out of service, and gives each back; in some it is known of nodes that they will go; in some checks are asked for."""
     dice, storm_s = random.Random(f"operate {seed}"), world.faults.until - _EPOCH
     for _ in range(dice.choice(_CORDONS)):
         name, at, drain = dice.choice(sorted(world.nodes)), dice.uniform(0.05, 0.8) * storm_s, dice.random() < 0.6
@@ -172,6 +190,10 @@ def _operate(world: World, seed: int) -> None:
         name, at, within_s = dice.choice(sorted(world.nodes)), dice.uniform(0.05, 0.8) * storm_s, dice.choice((5.0, 30.0, 120.0, 600.0))
         withdrawn = dice.random() < 0.3
         world.clock.after(at, lambda name=name, s=within_s, back=withdrawn: world.faults.noticed(name, s, withdrawn=back))  # type: ignore[misc]
+    dice = random.Random(f"checks {seed}")
+    for _ in range(dice.choice(_CHECKS)):
+        at, mended_s = dice.uniform(0.05, 0.8) * storm_s, dice.uniform(0.05, 0.25) * storm_s
+        world.clock.after(at, lambda mended_s=mended_s: world.faults.check_asked(mended_s))  # type: ignore[misc]
 
 
 def _make_trouble(world: World, scale: float, failures: Sequence[Failure]) -> None:
@@ -180,7 +202,7 @@ def _make_trouble(world: World, scale: float, failures: Sequence[Failure]) -> No
     faults.plan_lost_nodes(storm_s, failures)
     if dice.random() < 0.06:
         training.failing_step = dice.randint(1, training.steps_total)
-    if dice.random() < 0.26:
+    if dice.random() < 0.32:
         at, how = dice.uniform(0.3, 1.0) * storm_s, dice.choice(("gently", "gently, then now", "now"))
         if how != "now":
             world.clock.after(at, lambda: faults.stop_asked(now=False))

@@ -28,7 +28,8 @@ from holdfast.trainer.curve import open_curve
 from holdfast.trainer.every import open_record
 from holdfast.trainer.flight import listen
 from holdfast.trainer.handing import take_over
-from holdfast.trainer.parting import Kept, Parting, why_not
+from holdfast.trainer.holding import tell
+from holdfast.trainer.parting import Kept, Parting, sharded, why_not
 from holdfast.trainer.place import Place, place_here, process_group
 from holdfast.trainer.profiling import Profiling, open_request
 from holdfast.trainer.random_streams import Streams
@@ -60,12 +61,17 @@ def begin(*, save_every: int | None, checkpoints: str | PathLike[str] | None, ke
     directory = _directory(place, checkpoints, say)
     beginning = _agree_on_beginning(place, directory, say) if directory else None
     _settle_buckets(place, pieces, say)
-    snapshots = Snapshots(place.snapshots, beginning.generation, place, pieces=pieces, say=say) if beginning and place.snapshots else None
     rejoining = current()
+    if rejoining is not None:
+        rejoining.guards(sharded(pieces), say)
+    snapshots = Snapshots(place.snapshots, beginning.generation, place, pieces=pieces, say=say) if beginning and place.snapshots else None
     if place.rejoin:
         restored: Restored | None = _rejoin(rejoining, place, pieces, beats)
     else:
         restored = _restore(place, directory, beginning, pieces, snapshots, beats, say) if directory and beginning else None
+        if restored is not None and rejoining is not None and rejoining.lives_on:
+            again = max(0, rejoining.parting.left_after - restored.step)
+            say.line(f"this process lives on; step {restored.step} is restored, and the {again} steps that it has done since are done again.")
     stop = Stop(place) if place.plugged else None
     if stop is not None:
         stop.install()
@@ -83,9 +89,18 @@ def begin(*, save_every: int | None, checkpoints: str | PathLike[str] | None, ke
         micro_batch=place.micro_batch, loader_workers=place.loader_workers, parting=_parting(rejoining, place, pieces, beats, say),
         left_out=place.left_out, tune=place.tune, curve=open_curve(place), until=place.until,
     )  # fmt: skip
+    if place.plugged:
+        _say_what_it_holds(place, pieces, beats, say)
     if rejoining is not None:
         rejoining.on_leaving(run.take_off)
     return run
+
+
+def _say_what_it_holds(place: Place, pieces: dict[str, Any], beats: Beats, say: Say) -> None:
+    try:
+        tell(beats.gauges, pieces, place.world_size)
+    except Exception as error:  # Another torch may do this otherwise; then nobody knows who holds the same, and no more.
+        say.line(f"what this rank holds of the state could not be told: {error!r}")
 
 
 def _every(place: Place, given: int | None) -> int:
@@ -230,6 +245,9 @@ def _rejoin(rejoining: Rejoining | None, place: Place, pieces: dict[str, Any], b
 def _parting(rejoining: Rejoining | None, place: Place, pieces: dict[str, Any], beats: Beats, say: Say) -> Parting | None:
     if rejoining is None:
         return None
+    if sharded(pieces):
+        rejoining.parting.watch_parts(beats)
+        return rejoining.parting
     reason = why_not(pieces)
     if reason:
         say.once("rejoin", f"this rank cannot rejoin a gang, and is started again with the others: {reason}.")

@@ -4,6 +4,7 @@ Sees        parameters of the optimizers and DDP models given to `guard`, at ste
 Says        norms of the parameters and of their last change, and a checksum of a DDP model's parameters, in the gauge table. The norm of the change is taken
             of a few million parameters and scaled up. Replicas have the same checksum, to the bit: DDP gives them the same gradients.
 Is wrong    where a script means its replicas to differ under DDP (it changes parameters by rank): it would be told that they do.
+Knows       at which steps they were compared of late: what was saved up to there is worth going back to if they differ, and stays.
 Costs       a pass over the parameters at every look; looks are spaced so that it stays below a thousandth of the time. On a GPU nothing is waited for.
 """
 
@@ -20,10 +21,12 @@ from holdfast.trainer.numbers import Numbers
 _FIRST_EVERY: Final = 64  # Steps from one look to the next, at least.
 _SHARE: Final = 0.001
 _SAMPLE: Final = 4_000_000  # Parameters whose change is measured.
+_HEARD_S: Final = 3.0  # So long a checksum stands at least, so that control has heard it from all ranks before the next.
+_JUDGED_S: Final = 10.0  # So long after a look control has compared what the ranks said, and stopped the gang if they differ.
 
 
 class Drift:
-    def __init__(self, pieces: Mapping[str, Any], numbers: Numbers, world_size: int) -> None:
+    def __init__(self, pieces: Mapping[str, Any], numbers: Numbers, world_size: int, step: int) -> None:
         self._numbers = numbers
         self.every = _FIRST_EVERY  # Steps from one look to the next.
         self._cost_s = 0.0
@@ -31,6 +34,17 @@ class Drift:
         self._parameters = _parameters(pieces)
         self._replicas = _replicas(pieces, world_size)
         self._looked_at = perf_counter()
+        self._looks = [(float("-inf"), step)] if self._replicas else []  # When, at which step. All begin with the same.
+
+    @property
+    def compared(self) -> tuple[int, ...]:
+        """Steps of which it may yet be told that the replicas were alike there and no longer at the next. Of those that were surely judged the newest but one:
+        another rank may look half as often, and only what both have looked at is compared.
+        """
+        judged_before = perf_counter() - _JUDGED_S
+        while len(self._looks) > 2 and self._looks[2][0] <= judged_before:
+            del self._looks[0]
+        return tuple(step for _, step in self._looks)
 
     def look(self, step: int) -> None:
         """To be called with `step` done, when it or the next is a multiple of `every`: what the last step before a look left is what that step moves."""
@@ -41,6 +55,8 @@ class Drift:
             return
         if self._replicas:
             self._numbers.offer(DIGEST, _digest(self._replicas, step))
+            if began - self._looks[-1][0] >= _JUDGED_S / 2:  # A checkpoint is kept for each.
+                self._looks.append((began, step))
         if self._parameters:
             self._numbers.offer(PARAMETER_NORM, _norm(self._parameters))
         if self._before:
@@ -52,9 +68,10 @@ class Drift:
         self._cost_s = 0.0
 
     def _space_out(self, cost_s: float) -> None:
-        """Look half as often while it costs too much. The steps of the larger spacing are among those of the smaller one, so ranks stay comparable."""
+        """Look half as often while it costs too much, or is too often to be heard. The steps of the larger spacing are among those of the smaller one, so ranks
+        stay comparable."""
         now = perf_counter()
-        if cost_s > _SHARE * (now - self._looked_at):
+        if cost_s > _SHARE * (now - self._looked_at) or now - self._looked_at < _HEARD_S:
             self.every *= 2
         self._looked_at = now
 

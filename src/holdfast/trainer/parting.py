@@ -7,6 +7,8 @@
 code (a save, a beat), and never from the first optimizer's step on until the loop asks for the next one. A step is either done on a rank or it is not.
 
 What a forward pass changes before the optimizer steps (buffers, random numbers, small pieces of the script's own) is copied at the end of every step.
+
+Where the state is sharded nobody could give a lost part, so nothing is copied and no step is whole: a rank leaves where it is, and all go back to a checkpoint.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from typing import Any, Final, TypeVar
 
 from holdfast.checkpoint.pieces import capture, shared_names, state_of, unwrapped
 from holdfast.checkpoint.plain import is_dtensor, to_plain
-from holdfast.domain.beat import WAITS
+from holdfast.domain.beat import SHARDED, WAITS, WHOLE
 from holdfast.trainer import sockets
 from holdfast.trainer.beats import Beats
 from holdfast.trainer.random_streams import Raw, Streams, as_captured, draw
@@ -71,6 +73,7 @@ class Parting:
         self._boundary: _Boundary | None = None
         self._beats: Beats | None = None
         self._handles: list[Any] = []
+        self.left_after = NOTHING_WHOLE  # The last step that this rank finished before it left.
 
     # The agent's word.
 
@@ -135,8 +138,13 @@ class Parting:
         """What is raised out of the function passes through here; below this frame nothing is raised."""
         return function()
 
+    def watch_parts(self, beats: Beats) -> None:
+        """`guard` was called in it, with parts of what nobody holds whole."""
+        self._beats = beats
+        beats.flags |= SHARDED
+
     def watch(self, pieces: Mapping[str, Any], beats: Beats, streams: Streams) -> None:
-        """`guard` was called in it."""
+        """`guard` was called in it, with what every rank holds alike."""
         import torch
 
         self._beats, self._boundary = beats, _Boundary(pieces, streams)
@@ -193,7 +201,10 @@ class Parting:
     def say_that_it_waits(self, step: int) -> None:
         self._waits = True
         if self._beats is not None:
-            self._beats.step = step
+            self.left_after = self._beats.step
+            if step != NOTHING_WHOLE:
+                self._beats.step = step
+                self._beats.flags |= WHOLE
             self._beats.flags |= WAITS
             self._beats.enter("rejoin")
             self._beats = None
@@ -268,6 +279,14 @@ def release(pieces: Mapping[str, Any]) -> None:
             piece._per_optimizer_states.clear()  # Gradients that were unscaled in the step that was broken off.
 
 
+def sharded(pieces: Mapping[str, Any]) -> list[Any]:
+    """The parameters of models of which each rank holds a part."""
+    import torch
+
+    modules = [piece for piece in map(unwrapped, pieces.values()) if isinstance(piece, torch.nn.Module)]
+    return [parameter for module in modules for parameter in module.parameters() if is_dtensor(parameter)]
+
+
 def why_not(pieces: Mapping[str, Any]) -> str:
     """Why a live peer could not give a rank this state, or nothing."""
     import torch
@@ -278,9 +297,6 @@ def why_not(pieces: Mapping[str, Any]) -> str:
     own = [name for name, piece in pieces.items() if isinstance(piece, torch.optim.Optimizer) and name not in shared]
     if own or not any(isinstance(piece, torch.optim.Optimizer) for piece in pieces.values()):
         return f"{own[0]} optimizes what is no part of a model in DistributedDataParallel" if own else "there is no optimizer among its pieces"
-    tensors = [tensor for piece in map(unwrapped, pieces.values()) if isinstance(piece, torch.nn.Module) for tensor in piece.parameters()]
-    if any(is_dtensor(tensor) for tensor in tensors):
-        return "part of it is sharded, and nobody else holds that part"
     light = {name: piece for name, piece in pieces.items() if not isinstance(unwrapped(piece), (torch.nn.Module, torch.optim.Optimizer))}
     for name, piece in light.items():
         if _bytes_in(state_of(name, piece)) > _LIGHT_BYTES:

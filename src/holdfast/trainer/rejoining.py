@@ -9,10 +9,11 @@
             ...
 
 When another rank is lost, this one leaves the loop by an exception that passes through it, waits for its new place, and the function is called anew: it makes
-the process group and wraps the model again, and `guard` puts back the newest step that any rank holds whole. What is made outside of the function stays as it
-is. Where nobody can be rejoined (no agent, one rank, a sharded model) the function is simply called.
+the process group and wraps the model again, and `guard` puts back the newest step that any rank holds whole; of a sharded model nobody holds one, and it puts
+back the newest checkpoint. What is made outside of the function stays as it is. Where nobody can rejoin (no agent, one rank) the function is simply called.
 
-Is wrong    when the function does something outside of `guard` that must happen only once: it happens once more.
+Is wrong    when the function does something outside of `guard` that must happen only once: it happens once more. One that fails before `guard` when it is
+            called again, or does not shard its model anew, is not called again any more: all ranks start again, then and from then on.
 """
 
 from __future__ import annotations
@@ -25,12 +26,16 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
+import traceback
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
+from holdfast.checkpoint.randomness import apply_randomness, capture_randomness
+from holdfast.trainer.handing import NOBODY_CODE
 from holdfast.trainer.parting import Kept, Parted, Parting
 from holdfast.trainer.place import place_here, process_group
 from holdfast.trainer.say import Say
@@ -38,6 +43,7 @@ from holdfast.trainer.say import Say
 _HELD_S: Final = 10.0  # So long a rank that has lost a peer waits to be told by the agent; then it fails as it would have.
 _PLACE_S: Final = 120.0  # And so long one that has parted waits for its place: then everybody has forgotten it.
 LEFT_OVER_CODE: Final = 78
+_CANNOT: Final = "cannot-rejoin"  # A file beside the snapshots, that says why.
 _LOST_PEER: Final = re.compile(r"gloo|nccl|connection (reset|closed) by peer|socket closed|broken pipe", re.IGNORECASE)
 Parameters = ParamSpec("Parameters")
 Returned = TypeVar("Returned")
@@ -60,6 +66,7 @@ def rejoin(train: Callable[Parameters, Returned]) -> Callable[Parameters, Return
                         return one.parting.call(functools.partial(train, *args, **kwargs))
                 except BaseException as error:
                     if not one.parts(error):
+                        one.look_why_it_failed(error)
                         raise
                 # Out here the error is gone, and with it the frames that held the old gang's model.
                 one.wait_for_place()
@@ -81,6 +88,7 @@ def _begin() -> Rejoining | None:
         "it was called within another one" if _current is not None
         else "it was not called in the main thread" if threading.current_thread() is not threading.main_thread()
         else "the process group was made before it was called, and must be made within it" if process_group() is not None
+        else _found_out(place.snapshots) if place.snapshots is not None
         else ""
     )  # fmt: skip
     if why_not and place.plugged:
@@ -99,16 +107,30 @@ class Rejoining:
         self.parting = Parting(directory)
         self.kept = Kept()
         self.handed_over = True  # Everybody has the weights that count.
+        self._calls, self._guarded = 0, False  # `guard` was called since the function was.
+        self._drawn_at_first: dict[str, Any] = {}  # Where the random numbers were when the function was called first.
+        self._parts: dict[int, weakref.ref[Any]] = {}  # Sharded parameters that `guard` was given last.
         self._left: Callable[[], None] = lambda: None
         self.parting.listen()
+
+    @property
+    def lives_on(self) -> bool:
+        """Whether the function was called before, in this process."""
+        return self._calls > 1
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
         import torch
 
         place = place_here()
+        self._calls, self._guarded = self._calls + 1, False
         self.parting.begin(place.generation or 0)
         self.handed_over = not place.rejoin
+        if not self.lives_on:
+            self._drawn_at_first = capture_randomness()
+        elif not place.rejoin:
+            self.kept = Kept()  # All go back to a checkpoint, whatever this rank held.
+            self._draw_as_at_first()
         modes = torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), torch.is_autocast_enabled("cuda")
         try:
             with self._not_overwritten():
@@ -120,6 +142,16 @@ class Rejoining:
             torch.set_autocast_enabled("cuda", modes[2])
             torch.clear_autocast_cache()
             raise
+
+    def _draw_as_at_first(self) -> None:
+        """The ranks that are forked draw in this function what this one did when it was called first. A model of which each rank makes its own part, and data
+        that are split by chance, would otherwise be another one here than there.
+        """
+        import torch
+
+        apply_randomness(self._drawn_at_first)
+        if torch.cuda.is_initialized() and "cuda" not in self._drawn_at_first:
+            torch.cuda.manual_seed_all(torch.initial_seed())  # As the GPU was when it was first used.
 
     @contextmanager
     def _not_overwritten(self) -> Iterator[None]:
@@ -135,6 +167,28 @@ class Rejoining:
     def on_leaving(self, do: Callable[[], None]) -> None:
         """What takes off the hooks of the run that is under way."""
         self._left = do
+
+    def guards(self, parts: Sequence[Any], say: Say) -> None:
+        """`guard` was called, with these sharded parameters. Raises SystemExit when they were sharded for a gang that is gone."""
+        self._guarded = True
+        stale = [part for part in parts if id(part) in self._parts and self._parts[id(part)]() is part]
+        self._parts = {id(part): weakref.ref(part) for part in parts}
+        if stale:
+            self._start_all_again("its model was sharded for the process group of a gang that is gone, and was not made anew when it was called again", say)
+
+    def look_why_it_failed(self, error: BaseException) -> None:
+        """A function that raises before `guard` when it is called again, and did not the first time, cannot be called again."""
+        if self.lives_on and not self._guarded and isinstance(error, Exception) and not _lost_a_peer(error):
+            place, frame = place_here(), traceback.extract_tb(error.__traceback__)[-1]
+            # Not the whole of it: whoever looks in the log for what ends a process would find it, and it will not happen again.
+            said = f"{type(error).__name__}: {str(error).partition(chr(10))[0]} ({Path(frame.filename).name}:{frame.lineno})"
+            self._start_all_again(f"when it was called again it failed before guard(), with {said}", Say(rank=place.rank, world_size=place.world_size))
+
+    def _start_all_again(self, why: str, say: Say) -> None:
+        """Now and whenever a rank is lost: those who start here from now on find why."""
+        (self.directory / _CANNOT).write_text(why)
+        say.line(f"this function cannot be called again, and all ranks start again: {why}. Make within it what belongs to a process group: mesh, fully_shard.")
+        raise SystemExit(NOBODY_CODE)
 
     def parts(self, error: BaseException) -> bool:
         """Whether the function is to be called again: it was told to leave, or has lost a peer and is told so in a moment."""
@@ -153,6 +207,8 @@ class Rejoining:
         self.parting.shut()
         last = _backends()
         _leave_group()
+        if self._parts:
+            _forget_meshes()
         gc.collect()  # A model in DistributedDataParallel is part of a cycle, and holds on to the group and its threads.
         del last
         self.parting.say_that_it_waits(self.kept.step)
@@ -164,6 +220,14 @@ class Rejoining:
         global _current
         self.parting.close()
         _current = None
+
+
+def _found_out(directory: Path) -> str:
+    """What one who lived on in this job, on this node, has found to be in the way."""
+    try:
+        return (directory / _CANNOT).read_text()
+    except FileNotFoundError:
+        return ""
 
 
 def _lost_a_peer(error: Exception) -> bool:
@@ -190,3 +254,17 @@ def _leave_group() -> None:
             group.destroy_process_group()
         except Exception as error:
             print(f"holdfast: the old process group could not be left in good order: {error!r}", file=sys.stderr, flush=True)
+
+
+def _forget_meshes() -> None:
+    """What torch keeps of sharded tensors for as long as a process lives: which mesh a result had, and with it the old groups and their threads; and that the
+    ranks have agreed on random numbers, which they do with a collective in which one that is new would be alone.
+    """
+    chance, moves, native = map(importlib.import_module, ("torch.distributed.tensor._random", "torch.distributed.tensor._redistribute", "torch._C"))
+    chance.__dict__["_rng_tracker"] = None
+    for one in gc.get_objects():  # Some of them belong to a class, or to an object.
+        if type(one) is functools._lru_cache_wrapper and one.__module__.startswith("torch.distributed."):
+            one.cache_clear()
+    for clear in (getattr(moves, "clear_redistribute_planner_cache", None), getattr(native, "_clear_DTensor_sharding_propagator_cache", None)):
+        if clear is not None:  # Another torch may not have it.
+            clear()

@@ -60,7 +60,7 @@ class Run:
         self._training = Training(beats.gauges, pieces)
         self._until = until
         self._numbers = Numbers(self._training.take if curve is None else curve.beside(self._training.take))
-        self._split, self._drift = Split(beats.gauges), Drift(pieces, self._numbers, world_size)
+        self._split, self._drift = Split(beats.gauges), Drift(pieces, self._numbers, world_size, self.step)
         if stop is not None:  # An agent is there to read them.
             self._measure()
         self._feed: Feed[Any] | None = None
@@ -321,6 +321,8 @@ class Run:
     def _save_now(self, *, last: bool = False) -> None:
         began = perf_counter()
         self._numbers.collect()
+        if self._stop is not None:  # Else nobody compares them.
+            self._saves.compared = self._drift.compared
         with self.phase("save"):
             self._saves.save(self.step, self._where(), self._numbers.arrived, last=last)
             took_s = perf_counter() - began

@@ -56,6 +56,7 @@ class Saves:
         self._failing = False
         self._told_failed = -1
         self.skipped = 0
+        self.compared: tuple[int, ...] = ()  # Steps at which the replicas were.
 
     def prepare(self, step: int) -> None:
         """After the first step of a process, when the optimizer has its state: see that there is memory for snapshots."""
@@ -124,13 +125,13 @@ class Saves:
         self.asked = False
         shard = Shard(step=step, generation=plan.generation, world_size=plan.world_size, rank=plan.rank, job=plan.job, at=time(), numbers=finite(numbers))
         lost = not isfinite(numbers.get("loss", 0.0))
-        retention = replace(plan.retention, hold=lost)
+        retention = replace(plan.retention, hold=lost, compared=self.compared)
         try:
             if lost and not last:
                 self._pass_over(plan, shard)
                 return
             if self._snapshots is not None and not last:
-                self._take(self._snapshots, plan, shard, progress)
+                self._take(self._snapshots, plan, shard, progress, retention)
                 return
             settled = self._snapshots is None or self._snapshots.settle(within_s=SETTLE_S)
             self.look()
@@ -149,10 +150,10 @@ class Saves:
         if plan.world_size > 1:
             mark_failed(Disk(), plan.checkpoints, shard)
 
-    def _take(self, snapshots: Snapshots, plan: SavePlan, shard: Shard, progress: Mapping[str, Any]) -> None:
+    def _take(self, snapshots: Snapshots, plan: SavePlan, shard: Shard, progress: Mapping[str, Any], retention: Retention) -> None:
         try:
             sections = sections_of(shard, self._pieces, progress, keep_shared=plan.keep_shared)
-            taken = snapshots.take(shard, plan.checkpoints, plan.retention, sections)
+            taken = snapshots.take(shard, plan.checkpoints, retention, sections)
         except OSError as error:
             self._say.once("memory", f"there is no memory for a snapshot ({error}): from now on training waits for the disk when it saves.")
             self._snapshots = None

@@ -56,6 +56,8 @@ class Split:
         parallel = sys.modules.get("torch.nn.parallel")
         models = [piece for piece in pieces.values() if parallel is not None and isinstance(piece, parallel.DistributedDataParallel)]
         self._hooks += [_Backward(model, self._communication) for model in models]
+        if models and parallel is not None:
+            self._wrap_buffers(parallel.DistributedDataParallel)
         self._spares = self.hooked = _cuda() is not None
         for one in self._hooks:
             one.hook()
@@ -127,6 +129,27 @@ class Split:
                 timed = self._timed(plain)
                 timed._holdfast_plain = plain  # type: ignore[attr-defined]
                 setattr(distributed, name, timed)
+
+    def _wrap_buffers(self, ddp: Any) -> None:
+        """Before a forward pass DDP gives rank 0's buffers (BatchNorm has them) to all: whoever is early waits there, and not at the end of the backward pass.
+        On the class, since a model with a function of ours in it could not be pickled."""
+        plain = getattr(ddp._sync_buffers, "_holdfast_plain", ddp._sync_buffers) if hasattr(ddp, "_sync_buffers") else None
+        if plain is None:
+            return
+
+        @wraps(plain)
+        def timed(model: Any) -> None:
+            if self._spares and not self.hooked:
+                plain(model)
+                return
+            self._communication.begin()
+            try:
+                plain(model)
+            finally:
+                self._communication.end()
+
+        timed._holdfast_plain = plain  # type: ignore[attr-defined]
+        ddp._sync_buffers = timed
 
     def _timed(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(plain)

@@ -74,6 +74,7 @@ class Reading(Message, frozen=True, kw_only=True):
     guarded: bool = False
     restored: bool = False
     rejoins: bool = False  # It can leave a broken gang and join the next one in the same process.
+    sharded: bool = False  # It would hold nothing whole then.
     cpu_share: float = 0.0
     memory_bytes: int = 0
 

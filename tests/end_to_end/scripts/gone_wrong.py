@@ -5,7 +5,8 @@
     flips_at    a parameter of rank 1 flips in this step, once
     rate        the learning rate of plain gradient descent; above 2 it diverges, and sooner or later is not finite
 
-Each rank writes down which samples it used in which step, and rank 0 what it ended with.
+Each rank writes down which samples it used in which step, and rank 0 what it ended with. With a file `hurry` in `kept`, steps take no longer than
+they must.
 """
 
 import json
@@ -51,7 +52,7 @@ sampler = holdfast.Sampler(Samples(), batch_size=BATCH, seed=3, resize=True)
 with (kept / f"used-{rank}").open("a") as used, (kept / "starts").open("a") as starts:
     print(generation, run.step, rank, node, file=starts, flush=True)
     for x, numbers in run.steps(DataLoader(Samples(), batch_sampler=sampler)):
-        time.sleep(step_s)
+        time.sleep(0.0 if (kept / "hurry").exists() else step_s)
         loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
         optimizer.zero_grad()
         (scale * loss * run.weight).backward()

@@ -2,7 +2,7 @@
 
 DIRECTORY outlives the ranks. `starts` gets a line per process started, `begins` one per gang with its size and first step, `rank-N` holds how far rank N is,
 `result` the end: a chain of digests over all steps and ranks, which is right only when every step was taken by every rank exactly once on top of the one
-before. A fault strikes once.
+before. A fault strikes once. Once there is a file `hurry`, steps take no longer than they must.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def train(options: argparse.Namespace, beats: Beats, stopping: list[int]) -> byt
     progress = os.open(options.directory / f"rank-{RANK}", os.O_WRONLY | os.O_CREAT, 0o644)
     for step in range(begin, options.steps):
         strike_if_due(options, str(step))
-        time.sleep(options.step_s)
+        time.sleep(0.0 if (options.directory / "hurry").exists() else options.step_s)
         heard = gang.meet(hashlib.sha256(state + f"{step}/{RANK}".encode()).digest(), b"x" if stopping else b"-")
         state = hashlib.sha256(heard[:-1]).digest()
         os.pwrite(progress, f"{step + 1:10}".encode(), 0)

@@ -1,6 +1,7 @@
 """A DDP training that rejoins and can be hurt, of which every bit and every sample is accounted for: rejoins.py DIRECTORY STEPS STEP_S.
 
-SIGUSR1 lets it raise in its next step; SIGUSR2 lets it swallow whatever is raised from the next step on, for good. Dropout, moments, a scheduler and the order
+SIGUSR1 lets it raise in its next step; SIGUSR2 lets it swallow whatever is raised from the next step on, for good. A file slow-N makes it slow on
+node-N. Dropout, moments, a scheduler and the order
 of the data are all part of what must come out the same: each rank writes down the samples it used in a step and a checksum of what it then had.
 """
 
@@ -24,6 +25,7 @@ import holdfast
 
 directory, steps, step_s = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 deaf = struck = False
+slowed = directory / f"slow-{os.environ.get('HOLDFAST_NODE', '').rpartition('node-')[2]}"
 samples = torch.arange(240)
 torch.manual_seed(0)
 net = nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.Dropout(0.2), nn.Linear(32, 4))
@@ -52,7 +54,7 @@ def pause() -> None:
         (directory / "deaf").touch()
         with contextlib.suppress(BaseException):
             time.sleep(60.0)
-    time.sleep(step_s)
+    time.sleep(0.2 if slowed.exists() else step_s)
 
 
 @holdfast.rejoin

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.job import JobSpec, Policy
+from holdfast.domain.mesh import parsed
 from holdfast.domain.plan import Rung
 from holdfast.domain.state import State
 from holdfast.simulate.reliability.goodput import Fault, Running, parts
@@ -26,13 +27,17 @@ NODE = Fault(
 RUNNING = Running(per_s=1 / 10_000.0, interval_s=INTERVAL_S, stall_s=0.0, faults=(EXIT, NODE))
 
 
-def lived(*, min_nodes: int) -> State:
-    spec = JobSpec(job="life", argv=("train.py",), nodes=REPLICAS, min_nodes=min_nodes, policy=POLICY)
+def lived(*, least: int, nodes: int = 1) -> State:
+    """`least` replicas, each of so many nodes."""
+    mesh = parsed(f"dp={REPLICAS},pp={nodes}") if nodes > 1 else None
+    spec = JobSpec(job="life", argv=("train.py",), nodes=REPLICAS * nodes, min_nodes=least * nodes, mesh=mesh, policy=POLICY)
     return live(RUNNING, PACE, spec, 200 / RUNNING.per_s, seed=1)
 
 
-def test_a_job_that_may_be_smaller_loses_what_the_formula_says() -> None:
-    state = lived(min_nodes=REPLICAS // 2)
+@pytest.mark.parametrize("nodes", [1, 2], ids=["a node each", "two nodes each"])
+def test_a_job_that_may_be_smaller_loses_what_the_formula_says(nodes: int) -> None:
+    state = lived(least=REPLICAS // 2, nodes=nodes)
+    assert all(len(change.after) % nodes == 0 for change in state.changes)
     count, said, totals = len(state.incidents), parts(RUNNING), state.ledger.totals()
     assert 150 < count < 250
     rungs = Counter(one.plans[0].rung for one in state.incidents)
@@ -47,7 +52,7 @@ def test_a_job_that_may_be_smaller_loses_what_the_formula_says() -> None:
 
 
 def test_a_job_of_one_size_waits_for_the_node_and_goes_back_to_a_save() -> None:
-    state = lived(min_nodes=0)
+    state = lived(least=0)
     waits = replace(NODE, stop_s=PACE.parted_s + PACE.stopped_s, replace_s=PACE.replaced_s, live_s=None, smaller_s=0.0, kept=1.0, grow_s=0.0)
     said = parts(replace(RUNNING, faults=(EXIT, waits)))
     lost_s = (1 - state.ledger.goodput) * state.ledger.wall_s / len(state.incidents)

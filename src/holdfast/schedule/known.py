@@ -1,0 +1,163 @@
+"""What is known of nodes, accounts and jobs, and what can be asked of it. Nothing here starts or stops anything."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from holdfast.schedule.estimate import Estimates
+from holdfast.schedule.gang import Gang
+from holdfast.schedule.health import Care
+from holdfast.schedule.job import Job, Lane
+from holdfast.schedule.order import Waiting
+from holdfast.schedule.place import Fleet, NodeRoom
+from holdfast.schedule.policy import DAY_S, Policy
+from holdfast.schedule.tree import Account, Tree
+from holdfast.schedule.usage import Usage
+
+WAITED, LOOSE, TRIED, BACK, APART = range(5)  # What a timer is for.
+
+
+@dataclass(slots=True)
+class Reservation:
+    """Nodes that are kept for a job that is due and does not fit."""
+
+    job: Job
+    nodes: tuple[int, ...]
+    at: float  # When it is expected to start.
+    made_at: float
+
+
+class Known:
+    def __init__(self, nodes: Sequence[NodeRoom], accounts: Iterable[Account] = (), policy: Policy | None = None, *, gangs_report: bool = False) -> None:
+        self.policy = policy or Policy()
+        self.fleet = Fleet(nodes)
+        self.tree = Tree(accounts, capacity_gpus=self.fleet.capacity_gpus)
+        self.usage = Usage(half_life_s=self.policy.half_life_s, entry_s=self.policy.entry_s)
+        self.estimates = Estimates(self.policy.estimate_quantile)
+        self.waiting = Waiting(self.tree, by_age=self._by_age, age=self._age, charged=self._charged, room=self._room)
+        self.jobs: dict[str, Job] = {}  # That wait or run.
+        self.running: dict[Job, None] = {}
+        self.elastic: dict[Job, None] = {}  # That run and may grow.
+        self.reservations: dict[Job, Reservation] = {}
+        self.care = Care(len(self.fleet.nodes), self.policy)
+        self.wounded: dict[Job, set[int]] = {}  # Running jobs that have lost what they had on these nodes; the next cycle mends them.
+        self.gpus: list[int] = []  # Running, by account.
+        self.trial_gpus = 0
+        self.now = -math.inf
+        self._gangs_report = gangs_report  # Whether members say when they are ready; without it a gang is released at once.
+        self.gangs: dict[Job, Gang] = {}  # Placed and not yet released.
+        self._present: list[int] = []  # Jobs by account,
+        self._overdue: list[int] = []  # and those that have waited their patience out.
+        self._kids: list[list[int]] = []  # By account: children with jobs, and with overdue jobs.
+        self._class_gpus: dict[tuple[str, int], int] = {}
+        self._again_at = math.inf
+        self._timers: list[tuple[float, int, int, int, Job]] = []
+        self._numbers = 0
+        self._users: set[int] = set()  # Accounts that have had jobs.
+        self._grow()
+
+    def at(self, now: float) -> float:
+        self.now = max(self.now, now)
+        return self.now
+
+    # Questions.
+
+    def trials_most(self) -> float:
+        """GPUs that trials may have while somebody is due: less, the longer the longest of them has waited. In a wait of w patiences, trials
+        delay a job by no more than their share of (1 + log w) patiences, however many come."""
+        policy, oldest = self.policy, (*self.waiting.oldest(Lane.DUE), *self.reservations)
+        longest_s = max((self.now - max(job.stands_at, job.submitted_at) for job in oldest), default=0.0)
+        return max(policy.trial_share_least, policy.trial_share * min(1.0, policy.patience_s / max(longest_s, 1.0))) * self.fleet.capacity_gpus
+
+    def waits(self, account: int) -> bool:
+        """Whether somebody below this account waits."""
+        return any(self.waiting.sizes(lane, account) for lane in Lane) or any(account in job.line for job in self.reservations)
+
+    def permits(self, job: Job) -> bool:
+        """Whether no limit is in its way."""
+        return all(room is None or job.gpus <= room for room in map(self._room, job.line))
+
+    def above_ceiling(self, job: Job) -> str:
+        """Why this job may not start in its class, or ''."""
+        kind, capacity = job.priority, self.fleet.capacity_gpus
+        for account, part, whose in ((job.account, kind.user_ceiling, "user"), (job.line[1], kind.group_ceiling, "group")):
+            runs = self._class_gpus.get((kind.name, account), 0)
+            if part < 1.0 and runs + job.gpus > part * capacity:
+                who = f"{whose} {self.tree.name(account)}"
+                return f"{who} runs {runs} GPUs in class {kind.name}, and {job.gpus} more would pass its ceiling of {part * capacity:.0f}"
+        return ""
+
+    def class_gpus(self, name: str, account: int) -> int:
+        return self._class_gpus.get((name, account), 0)
+
+    def below_quota_now(self, job: Job) -> bool:
+        """Whether a running job stands on GPUs that its account is guaranteed."""
+        return any(0 < self.gpus[account] <= self.tree.quotas[account] for account in job.line)
+
+    def spares(self, victim: Job, job: Job) -> bool:
+        """Whether a guarantee keeps `victim` in its place."""
+        return any(self.tree.quotas[account] > self.gpus[account] - victim.gpus for account in victim.line if account not in job.line)
+
+    def eviction_cost(self, job: Job) -> float:
+        policy = self.policy
+        return (job.unsaved_s(self.now) + policy.restart_s + policy.evicted_before_s * len(job.evicted_at)) * job.gpus
+
+    def has_saved(self, job: Job) -> bool:
+        """Whether little would be lost if it went now. One that never saves is never worth waiting for."""
+        every_s = job.request.checkpoint_every_s
+        return every_s is None or job.unsaved_s(self.now) <= self.policy.saved_share * every_s
+
+    def has_run_enough(self, job: Job) -> bool:
+        return self.now >= job.since + self.policy.minimum_run_s and self._evictions_left(job) > 0
+
+    # Inside: what orders the queue, counts by account, and timers.
+
+    def _evictions_left(self, job: Job) -> int:
+        return self.policy.evictions_a_day - sum(self.now < at + DAY_S for at in job.evicted_at)
+
+    def _trial_s(self, job: Job) -> float:
+        """The same cost whatever its size, and for a whole node no less than its minimum run."""
+        tried_s = self.policy.trial_s / job.gpus
+        return tried_s if job.gpus < self.fleet.gpus_max else max(tried_s, self.policy.minimum_run_s)
+
+    def _by_age(self, account: int) -> bool:
+        present, overdue = self._kids[account]
+        return overdue < present or present == 1
+
+    def _age(self, job: Job) -> float:
+        age_s = self.now - job.stands_at
+        return age_s + min((self.policy.whole_ahead - 1.0) * age_s, self.policy.patience_s) if job.gpus >= self.fleet.gpus_max else age_s
+
+    def _charged(self, account: int) -> float:
+        return self.usage.charged(account, self.now) / self.tree.weights[account]
+
+    def _room(self, account: int) -> int | None:
+        limit = self.tree.limits[account]
+        return None if limit is None else limit - self.gpus[account]
+
+    def _count(self, counts: list[int], which: int, job: Job, change: int) -> None:
+        """Keep how many jobs, and how many children with any, each account has."""
+        for account in reversed(job.line):
+            before = counts[account]
+            counts[account] += change
+            parent = self.tree.parents[account]
+            if parent >= 0 and (before == 0) != (counts[account] == 0):
+                self._kids[parent][which] += 1 if before == 0 else -1
+
+    def _grow(self) -> None:
+        accounts = len(self.tree.accounts)
+        for counts in (self.gpus, self._present, self._overdue):
+            counts += [0] * (accounts - len(counts))
+        self._kids += [[0, 0] for _ in range(accounts - len(self._kids))]
+        self.usage.grow(accounts)
+
+    def _timer(self, at: float, kind: int, job: Job) -> None:
+        heapq.heappush(self._timers, (at, kind, job.number, job.ticket, job))
+
+    def _timer_at(self) -> float:
+        while self._timers and self._timers[0][3] != self._timers[0][4].ticket:
+            heapq.heappop(self._timers)
+        return self._timers[0][0] if self._timers else math.inf
