@@ -31,6 +31,7 @@ import numpy as np
 from harness.jobs import Job
 from harness.measure import commit, say
 from harness.processes import TookTooLong, wait_until
+from harness.staging import OURS
 from holdfast.chaos.faults import FAULTS
 from holdfast.chaos.needs import look, why_not
 from holdfast.chaos.storm import CALM_STEPS, UNDO, LiveScene, Storm, Strike, ground_of, is_well, views
@@ -50,6 +51,7 @@ ENDING_S: Final = 70.0  # and so much for those that run to end.
 AHEAD_STEPS: Final = 100  # The end is a hundredth step, at least so far ahead.
 PERMANENT_SHARE: Final = 0.2  # Of jobs, before which a script is run that cannot work.
 BROKEN_MOST: Final = 3  # Jobs of a lane that could not be judged: more would say the same.
+WRONG_STEPS: Final = 300  # After training went wrong. Replicas are compared every 64 steps or more: sooner, it would be the same place for all that is known.
 CLEAR_STEPS: Final = 10  # What is shown of a job may be so far behind it.
 GAP_STEPS: Final = 15  # Between faults, on average, beside those after which a gang counts as well again.
 NOISE: Final = 1e-4  # Of the largest weight: what another order of adding up may come to in thousands of steps; 7e-8 was seen in 240.
@@ -100,6 +102,7 @@ def blow(scratch: Path, *, jobs: int, minutes: int, enough: int, seed: int, reco
     """Lanes of jobs until the time is over, or the record holds enough faults."""
     until, at = time.time() + 60 * minutes, commit()
     shapes = [shape for shape in SHAPES if shape.name != NETWORK or (os.geteuid() == 0 and shutil.which("nft") is not None)]
+    (scratch / "rules.yaml").write_text("rules:\n" + "".join(f"  - {{name: {rule}, disabled: true}}\n" for rule in OURS))
     epochs = int((JOB_S + ENDING_S) / PACE_S / 60) + 2
     reference = Job(scratch, "reference", SCRIPT, str(epochs), "0", "reference", nproc=RANKS, options=["--checkpoint-every", "100000"])
     with reference, ProcessPoolExecutor(jobs, mp_context=get_context("fork")) as lanes:
@@ -165,6 +168,7 @@ class Strikes(Sequence[Strike]):
     dice: random.Random
     closed: bool = False
     _furthest: int = 0
+    _wrong_before: int = 0
     _made: list[Strike] = field(default_factory=list)
 
     def __len__(self) -> int:
@@ -185,16 +189,21 @@ class Strikes(Sequence[Strike]):
         ready = sum(node.connected and node.state == "ready" and not node.service for node in view.nodes)
         whole = view.world_size == RANKS
         kinds = {key: weight for key, weight in self.possible.items() if key != "node_lost" or (whole and ready > (self.shape.least or self.shape.nodes))}
+        if view.step < self._wrong_before:
+            kinds = {key: weight for key, weight in kinds.items() if key not in _WRONG}
         key = self.dice.choices(list(kinds), list(kinds.values()))[0]
         # Beyond where it was before: a fault that came again at the same step would rightly be called permanent.
         self._furthest = max(view.step, self._furthest + CLEAR_STEPS)
         step = self._furthest + CALM_STEPS + int(self.dice.expovariate(1 / GAP_STEPS))
+        if key in _WRONG:
+            self._wrong_before = step + WRONG_STEPS
         return Strike(fault=FAULTS[key], rank=self.dice.randrange(RANKS), step=step)
 
 
 def _strike(lane: Lane, shape: Shape, dice: random.Random, name: str) -> None:
     name = f"{name}-{os.getpid()}"
-    options = ["--chaos", *(["--nnodes", f"{shape.least}:{shape.nodes}"] if shape.least else []), *shape.options]
+    rules = lane.scratch / "rules.yaml"
+    options = ["--chaos", "--rules", str(rules), *(["--nnodes", f"{shape.least}:{shape.nodes}"] if shape.least else []), *shape.options]
     arguments = [str(1 << 20), str(PACE_S), *(["rejoin"] if shape.rejoins else [])]
     with Job(lane.scratch, name, SCRIPT, *arguments, nproc=shape.per_node, nodes=shape.nodes, spares=shape.spares, options=options) as job:
         job.wait_for_steps(3, within_s=max(1.0, min(180.0, lane.left_s() - ENDING_S)))

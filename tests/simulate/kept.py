@@ -19,4 +19,5 @@ KEPT: tuple[tuple[int, dict[str, Any], str], ...] = (
     (5014, {}, "world: a start that was under way when its agent died was not seen by the next one"),
     (1248, {}, "world: a node that was given up for a process that cannot be killed was missed after its machine was replaced"),
     (30256, {}, "core: a node that had not answered when it fell silent said afterwards that nothing runs there, and then began what it had been asked for"),
+    (4713, {}, "world: of a connection that was cut twice the first message was lost, and those behind it came"),
 )

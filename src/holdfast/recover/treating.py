@@ -34,6 +34,8 @@ _NEAR: Final = 4  # Draws: what goes wrong so close to where it did before is th
 # What is believed of a remedy that was not tried yet: guesses, in the order in which a person would try them.
 _REPLAY: Final = {Cause.NOT_FINITE: 0.3, Cause.DIVERGED: 0.1, Cause.REPLICAS_DISAGREE: 0.4}
 _ELSEWHERE: Final = {Cause.NOT_FINITE: 0.5, Cause.DIVERGED: 0.1, Cause.REPLICAS_DISAGREE: 0.7}
+# What is left of a replay's chance after one that failed. Data and script do the same again; a bit that flips may do so in the same place by chance.
+_AGAIN: Final = {Cause.NOT_FINITE: 0.05, Cause.DIVERGED: 0.05, Cause.REPLICAS_DISAGREE: 0.5}
 _CHANGE: Final = {Cause.NOT_FINITE: 0.3, Cause.DIVERGED: 0.6}
 
 
@@ -87,8 +89,12 @@ _Weighed = tuple[Candidate, Plan | None]
 def _case(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, policy: Policy, treatment: Treatment) -> _Case:
     place = place_of(diagnosis, treatment)
     around = next((one for one in joined((*treatment.left_out, place)) if one.first <= place.first <= one.last), place)
-    first, last = around.first - _NEAR, around.last + _NEAR
-    here = tuple(one for one in history if one.remedy and one.place is not None and first <= one.place.last and one.place.first <= last)
+    flipped = diagnosis.cause is Cause.REPLICAS_DISAGREE
+    near = 0 if flipped else _NEAR  # Replicas that were compared and alike in between did not go wrong in the same place, however close.
+    first, last = around.first - near, around.last + near
+    # What was tried against a flipped bit says nothing of bad data.
+    alike = [one for one in history if one.remedy and (one.cause == Cause.REPLICAS_DISAGREE) == flipped]
+    here = tuple(one for one in alike if one.place is not None and first <= one.place.last and one.place.first <= last)
     return _Case(diagnosis=diagnosis, place=place, here=here, fleet=fleet, policy=policy, treatment=treatment)
 
 
@@ -119,7 +125,8 @@ def _replay(case: _Case) -> _Weighed:
             deal=() if spare else tuple(swapped.get(name, name) for name in fleet.gang),
         )  # fmt: skip
     failed_s = FAILED_S if cause is Cause.DIVERGED else fleet.costs.all_s  # Nothing is lost by it but the time.
-    return case.candidate(Remedy.REPLAY, chance * 0.05 ** case.tried(Remedy.REPLAY), said, failed_s=failed_s), plan or case.plan(Remedy.REPLAY, said)
+    believed = chance * _AGAIN[cause] ** case.tried(Remedy.REPLAY)
+    return case.candidate(Remedy.REPLAY, believed, said, failed_s=failed_s), plan or case.plan(Remedy.REPLAY, said)
 
 
 def _without(case: _Case, node: str) -> _Weighed:
@@ -169,6 +176,8 @@ def _change(case: _Case) -> _Weighed:
 
 def _older(case: _Case) -> _Weighed:
     fleet, times = case.fleet, case.tried(Remedy.OLDER)
+    if case.diagnosis.cause is Cause.REPLICAS_DISAGREE:
+        return _impossible(Remedy.OLDER, "all replicas restored the same, whichever it was")
     if not case.here:
         return _impossible(Remedy.OLDER, "the newest checkpoint before it is as good as any, as far as is known")
     if not fleet.checkpoint or fleet.checkpoint_step <= 0:

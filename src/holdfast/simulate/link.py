@@ -73,7 +73,10 @@ class Link:
         self._carry(arrive, self._down, breaks=trouble == "link.down.breaks", twice=trouble == "link.down.repeated")
 
     def cut(self, *, dead: bool = False) -> None:
-        self.is_open, self.late, self.drained = False, self.world.dice.random() < 0.3, dead and self.world.dice.random() < 0.5
+        """May come again for one that is cut: what was lost by then stays lost, and what was sent after it with it."""
+        late, drained = self.world.dice.random() < 0.3, dead and self.world.dice.random() < 0.5
+        self.late, self.drained = late and (self.is_open or self.late), drained and (self.is_open or self.drained)
+        self.is_open = False
 
     def _arrival(self, before: float, *, delayed: bool) -> float:
         world = self.world
