@@ -101,6 +101,16 @@ def test_a_fault_that_nobody_answers_is_said_not_to_be_survived() -> None:
     assert sky.storm.struck[0].answered_at is None
 
 
+def test_whoever_is_struck_while_the_gang_is_given_other_nodes_is_gone_with_the_old_one() -> None:
+    sky = Sky(("worker_stopped", 10))
+    sky.storm.look(view(10))
+    sky.storm.look(view(11, generation=2))  # The process that was struck is still there.
+    assert sky.storm.struck[0].answered_at is None
+    sky.storm.look(view(12, generation=2, pids=(7, 9)))
+    assert (sky.storm.struck[0].answered_at, sky.storm.struck[0].moved) == (12.0, True)
+    assert "other nodes" in sky.said[-1]
+
+
 def test_a_killed_control_is_ridden_through_when_another_one_is_there_and_the_same_workers_go_on() -> None:
     sky = Sky(("control_killed", 10), process_ids=[1, 1, 2])
     sky.storm.look(view(10))

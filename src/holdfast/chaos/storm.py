@@ -93,13 +93,15 @@ class Struck:
     step: int
     at: float
     generation: int
-    workers: frozenset[int]  # Their processes, before.
+    worker: int  # The process of the rank,
+    workers: frozenset[int]  # and those of all, before.
     incidents_before: int
     process: str = ""  # Control or a node, when the launcher is to start it again.
     process_id: int = 0
     mended: bool = False
     answered_at: float | None = None
     incidents: tuple[int, ...] = ()  # Those that followed; none when it was ridden through.
+    moved: bool = False  # The gang was just being given other nodes: whoever was struck is gone with the old one, and nobody need have noticed.
 
 
 @dataclass(slots=True, kw_only=True)
@@ -158,7 +160,8 @@ class Storm:
         said = fault.says.format(rank=rank, node=node)
         self.struck.append(
             Struck(
-                fault=fault, said=said, rank=rank, node=node, step=view.step, at=view.at, generation=view.generation, workers=_workers(view),
+                fault=fault, said=said, rank=rank, node=node, step=view.step, at=view.at, generation=view.generation,
+                worker=next((one.pid for one in view.ranks if one.rank == rank), 0), workers=_workers(view),
                 incidents_before=_newest(view), process=process, process_id=before,
             )
         )  # fmt: skip
@@ -173,13 +176,16 @@ class Storm:
             struck = self.struck[-1] = replace(struck, mended=True)
             self._mend()
         closed = all(incident.phase in ("resolved", "gave_up") for incident in followed)
-        answered = is_well(view) and closed and (bool(followed) or self._is_ridden_through(struck, view))
+        moved = not followed and _is_moved(struck, view)
+        answered = is_well(view) and closed and (bool(followed) or moved or self._is_ridden_through(struck, view))
         if not answered and view.at - struck.at < fault.within_s + PATIENCE_S + (CLOSING_S if beside else 0.0):
             return
         self._mend()
         self._waiting, self._calm_from = False, view.step + CALM_STEPS
-        self.struck[-1] = replace(struck, answered_at=view.at if answered else None)
-        if answered and not followed:
+        self.struck[-1] = replace(struck, answered_at=view.at if answered else None, moved=answered and moved)
+        if answered and moved:
+            self.say("storm: the gang was given other nodes meanwhile, and goes on")
+        elif answered and not followed:
             self.say(f"storm: {struck.process} is back after {view.at - struck.at:.1f} s, and no worker noticed")
         elif not answered:
             self.say(f"storm: not survived within {view.at - struck.at:.0f} s: {struck.said}")
@@ -203,6 +209,12 @@ def is_well(view: View) -> bool:
     """Every rank is there and has finished a step, and no story is open."""
     stepped = len(view.ranks) == view.world_size and all(rank.step > rank.step_started for rank in view.ranks)
     return view.phase == "running" and stepped and all(incident.stands or incident.phase in ("resolved", "gave_up") for incident in view.incidents)
+
+
+def _is_moved(struck: Struck, view: View) -> bool:
+    """Another gang works, without the process that was struck, and nobody had to notice anything: a break would have been told of."""
+    rank_hit = struck.fault.aim is Aim.RANK and not struck.fault.ruins
+    return rank_hit and view.generation > struck.generation and view.step > struck.step and struck.worker not in _workers(view)
 
 
 def _workers(view: View) -> frozenset[int]:

@@ -244,10 +244,10 @@ def tell(struck: Struck, after: State) -> Told:
     return Told(
         fault=struck.fault.key, said=struck.said, step=struck.step, rank=struck.rank,
         noticed_s=max(0.0, first.opened_at - struck.at) if first is not None else None,
-        called=cause_of(first) if first is not None else "nothing, as it should be" if ridden else "nothing",
-        right=ridden or (first is not None and right(struck.fault, first)),
-        named=ridden or (first is not None and named(struck.fault, first, struck.rank, struck.node)),
-        remedy=remedy_of(first) if first is not None else "ridden through" if ridden else "none",
+        called=cause_of(first) if first is not None else "nothing, as it should be" if ridden else "nothing: the gang moved" if struck.moved else "nothing",
+        right=ridden or struck.moved or (first is not None and right(struck.fault, first)),
+        named=ridden or struck.moved or (first is not None and named(struck.fault, first, struck.rank, struck.node)),
+        remedy=remedy_of(first) if first is not None else "ridden through" if ridden else "moved" if struck.moved else "none",
         recovered=struck.answered_at is not None, back_s=None if struck.answered_at is None else struck.answered_at - struck.at,
         lost_s=_lost(after, incidents), steps_lost=_steps_lost(incidents) if first is not None else 0 if ridden else None,
     )  # fmt: skip
