@@ -39,15 +39,15 @@ def step_of(job: Job, rank: int = 0) -> int:
     return max((int(row[0]) for row in used(job.kept, rank)), default=0)
 
 
-def pids(job: Job) -> list[int]:
-    return [int(used(job.kept, rank)[-1][2]) for rank in range(RANKS)]
+def pids(job: Job, ranks: int = RANKS) -> list[int]:
+    return [int(used(job.kept, rank)[-1][2]) for rank in range(ranks)]
 
 
-def wait_for_steps(job: Job, more: int) -> None:
+def wait_for_steps(job: Job, more: int, ranks: int = RANKS) -> None:
     """So many further steps of every rank."""
-    wanted = [step_of(job, rank) + more for rank in range(RANKS)]
+    wanted = [step_of(job, rank) + more for rank in range(ranks)]
     eventually(
-        lambda: job.process.poll() is not None or all(step_of(job, rank) >= wanted[rank] for rank in range(RANKS)),
+        lambda: job.process.poll() is not None or all(step_of(job, rank) >= wanted[rank] for rank in range(ranks)),
         within_s=PATIENCE_S, what=f"{more} more steps",
     )  # fmt: skip
     assert job.process.poll() is None, f"the job has ended:\n{job.said()}"
@@ -82,9 +82,9 @@ def end(job: Job) -> None:
     job.wait(PATIENCE_S)
 
 
-def expect_same(job: Job, reference: Path, *, steps: int) -> None:
+def expect_same(job: Job, reference: Path, *, steps: int, ranks: int = RANKS) -> None:
     """The same samples and the same bits after every step, on every rank; a step that was broken off counts when it was done."""
-    for rank in range(RANKS):
+    for rank in range(ranks):
         told = {int(step): what for step, _, _, *what in used(job.kept, rank) if int(step) <= steps}
         gang = {int(step): generation for step, generation, *_ in used(job.kept, rank)}
         for step in set(range(1, steps + 1)) - told.keys():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Mapping, MutableMapping
 from typing import Any
 
 from holdfast.checkpoint.errors import CheckpointMismatch
@@ -58,10 +58,13 @@ def apply(pieces: Pieces, states: Mapping[str, Any], fill: Callable[[dict[str, A
 
 def shared_names(pieces: Pieces) -> frozenset[str]:
     """The pieces that every rank holds alike because DistributedDataParallel keeps them so."""
-    modules = {name: unwrapped(piece) for name, piece in pieces.items() if _keeps_ranks_alike(unwrapped(piece))}
-    parameters = {id(parameter) for module in modules.values() for parameter in module.parameters()}
-    optimizers = (name for name, piece in pieces.items() if _optimizes(piece, parameters))
-    return frozenset((*modules, *optimizers))
+    return with_optimizers(pieces, [name for name, piece in pieces.items() if _keeps_ranks_alike(unwrapped(piece))])
+
+
+def with_optimizers(pieces: Pieces, models: Collection[str]) -> frozenset[str]:
+    """These models, and the pieces that optimize nothing but their parameters."""
+    parameters = {id(parameter) for name in models for parameter in unwrapped(pieces[name]).parameters()}
+    return frozenset((*models, *(name for name, piece in pieces.items() if _optimizes(piece, parameters))))
 
 
 def gpu_of(pieces: Pieces) -> Any:

@@ -29,7 +29,7 @@ from holdfast.trainer.every import open_record
 from holdfast.trainer.flight import listen
 from holdfast.trainer.handing import take_over
 from holdfast.trainer.holding import tell
-from holdfast.trainer.parting import Kept, Parting, sharded, why_not
+from holdfast.trainer.parting import Kept, Parting, held_by_several, sharded, why_not
 from holdfast.trainer.place import Place, place_here, process_group
 from holdfast.trainer.profiling import Profiling, open_request
 from holdfast.trainer.random_streams import Streams
@@ -245,7 +245,7 @@ def _rejoin(rejoining: Rejoining | None, place: Place, pieces: dict[str, Any], b
 def _parting(rejoining: Rejoining | None, place: Place, pieces: dict[str, Any], beats: Beats, say: Say) -> Parting | None:
     if rejoining is None:
         return None
-    if sharded(pieces):
+    if sharded(pieces) and not held_by_several(pieces):
         rejoining.parting.watch_parts(beats)
         return rejoining.parting
     reason = why_not(pieces)

@@ -8,7 +8,8 @@ code (a save, a beat), and never from the first optimizer's step on until the lo
 
 What a forward pass changes before the optimizer steps (buffers, random numbers, small pieces of the script's own) is copied at the end of every step.
 
-Where the state is sharded nobody could give a lost part, so nothing is copied and no step is whole: a rank leaves where it is, and all go back to a checkpoint.
+Where the state is sharded and nobody else holds a rank's part, nothing is copied and no step is whole: a rank leaves where it is, and all go back to a
+checkpoint. Where replicas hold each part (HSDP) a rank has its part whole, and a lost one gets it from a rank that holds the same.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from time import monotonic
 from types import FrameType
 from typing import Any, Final, TypeVar
 
-from holdfast.checkpoint.pieces import capture, shared_names, state_of, unwrapped
-from holdfast.checkpoint.plain import is_dtensor, to_plain
+from holdfast.checkpoint.pieces import capture, shared_names, state_of, unwrapped, with_optimizers
+from holdfast.checkpoint.plain import is_dtensor, mesh_key, to_plain
 from holdfast.domain.beat import SHARDED, WAITS, WHOLE
 from holdfast.trainer import sockets
 from holdfast.trainer.beats import Beats
@@ -144,12 +145,12 @@ class Parting:
         beats.flags |= SHARDED
 
     def watch(self, pieces: Mapping[str, Any], beats: Beats, streams: Streams) -> None:
-        """`guard` was called in it, with what every rank holds alike."""
+        """`guard` was called in it, with what other ranks hold too."""
         import torch
 
         self._beats, self._boundary = beats, _Boundary(pieces, streams)
         optimizers = [piece for piece in pieces.values() if isinstance(piece, torch.optim.Optimizer)]
-        models = [piece for piece in pieces.values() if isinstance(piece, torch.nn.parallel.DistributedDataParallel)]
+        models = [piece for piece in pieces.values() if isinstance(piece, torch.nn.parallel.DistributedDataParallel) or _parts_in(piece)]
         self._handles = [optimizer.register_step_pre_hook(self._commit) for optimizer in optimizers]
         self._handles += [model.register_forward_hook(self._forwarded) for model in models]
 
@@ -281,22 +282,40 @@ def release(pieces: Mapping[str, Any]) -> None:
 
 def sharded(pieces: Mapping[str, Any]) -> list[Any]:
     """The parameters of models of which each rank holds a part."""
+    return [parameter for piece in pieces.values() for parameter in _parts_in(piece)]
+
+
+def _parts_in(piece: Any) -> list[Any]:
     import torch
 
-    modules = [piece for piece in map(unwrapped, pieces.values()) if isinstance(piece, torch.nn.Module)]
-    return [parameter for module in modules for parameter in module.parameters() if is_dtensor(parameter)]
+    module = unwrapped(piece)
+    return [parameter for parameter in module.parameters() if is_dtensor(parameter)] if isinstance(module, torch.nn.Module) else []
+
+
+def held_by_several(pieces: Mapping[str, Any]) -> bool:
+    """Whether other ranks hold the same parts: all parameters are sharded, on one mesh, of which a dimension replicates every one of them (HSDP)."""
+    import torch
+
+    parts = sharded(pieces)
+    modules = [module for module in map(unwrapped, pieces.values()) if isinstance(module, torch.nn.Module)]
+    whole = any(not is_dtensor(parameter) for module in modules for parameter in module.parameters())
+    if not parts or whole or len({mesh_key(part.device_mesh) for part in parts}) > 1:
+        return False
+    sizes = parts[0].device_mesh.mesh.shape
+    return any(size > 1 and all(part.placements[place].is_replicate() for part in parts) for place, size in enumerate(sizes))
 
 
 def why_not(pieces: Mapping[str, Any]) -> str:
     """Why a live peer could not give a rank this state, or nothing."""
     import torch
 
-    shared = shared_names(pieces)
+    by_part = [name for name, piece in pieces.items() if _parts_in(piece)]
+    shared = with_optimizers(pieces, by_part) if held_by_several(pieces) else shared_names(pieces)
     if not any(isinstance(unwrapped(pieces[name]), torch.nn.Module) for name in shared):
         return "no model among its pieces is kept alike on all ranks by DistributedDataParallel"
     own = [name for name, piece in pieces.items() if isinstance(piece, torch.optim.Optimizer) and name not in shared]
     if own or not any(isinstance(piece, torch.optim.Optimizer) for piece in pieces.values()):
-        return f"{own[0]} optimizes what is no part of a model in DistributedDataParallel" if own else "there is no optimizer among its pieces"
+        return f"{own[0]} optimizes what is no part of a model that other ranks hold too" if own else "there is no optimizer among its pieces"
     light = {name: piece for name, piece in pieces.items() if not isinstance(unwrapped(piece), (torch.nn.Module, torch.optim.Optimizer))}
     for name, piece in light.items():
         if _bytes_in(state_of(name, piece)) > _LIGHT_BYTES:

@@ -2,7 +2,8 @@
 
 SIGUSR1 lets it raise in its next step; SIGUSR2 lets it die right before it would save, when the others have what they need to. A file `dies` in the directory
 lets the rank in it die as soon as it is started anew. Its seed is set outside of the function, and its model is made inside: a rank that lives on must come to
-the same one as a rank that is new. With WHERE=outside in its environment the model is made outside, and can be sharded once only.
+the same one as a rank that is new. With WHERE=outside in its environment the model is made outside, and can be sharded once only. With PARTS=2 the state is
+in two parts, each of which is held by every second rank (HSDP).
 """
 
 from __future__ import annotations
@@ -72,7 +73,11 @@ def train() -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
     die_if_told(rank)
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    parts = int(os.environ.get("PARTS", 0))
+    mesh = (
+        init_device_mesh("cpu", (dist.get_world_size() // parts, parts), mesh_dim_names=("replicate", "shard")) if parts
+        else init_device_mesh("cpu", (dist.get_world_size(),))
+    )  # fmt: skip
     model = outside or build()
     for layer in model:
         fully_shard(layer, mesh=mesh)
