@@ -6,6 +6,7 @@ import asyncio
 import io
 import shutil
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -118,20 +119,34 @@ def test_what_a_rank_saved_here_before_it_got_another_number_goes_when_nothing_i
     assert look() == []
 
 
-def test_what_waits_for_the_disk_can_be_restored_from_memory_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    memory, checkpoints = tmp_path / "memory", tmp_path / "checkpoints"
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A node whose rank has saved steps 10 and 20, and whose disk takes nothing until it is let."""
+
+    persist: Persist
+    memory: Path
+    disk: threading.Event
+
+
+@pytest.fixture
+def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Waiting:
+    memory, checkpoints, disk = tmp_path / "memory", tmp_path / "checkpoints", threading.Event()
     memory.mkdir()
     checkpoints.mkdir()
-    persist, disk = Persist(memory, checkpoints), threading.Event()
     monkeypatch.setattr(Disk, "create", lambda self, path: disk.wait(60.0) and io.FileIO(path, "wb"))
     for which, step in enumerate((10, 20)):
         seal(memory, checkpoints, rank=0, step=step, world_size=1, which=which)
+    return Waiting(Persist(memory, checkpoints), memory, disk)
+
+
+def test_what_waits_for_the_disk_can_be_restored_from_memory_meanwhile(waiting: Waiting) -> None:
+    persist, memory = waiting.persist, waiting.memory
 
     async def steps() -> list[int]:
         await persist.settle_index(within_s=30.0)
         held = [one.step for one in persist.held()]
         assert peek(memory / "snapshot-0-0").is_waiting, "the disk has taken nothing yet"  # type: ignore[union-attr]
-        disk.set()
+        waiting.disk.set()
         await persist.settle(within_s=30.0)
         return held
 
@@ -140,20 +155,14 @@ def test_what_waits_for_the_disk_can_be_restored_from_memory_meanwhile(tmp_path:
     assert [peek(memory / f"snapshot-0-{which}").said(Word.DURABLE) for which in (0, 1)] == [True, True]  # type: ignore[union-attr]
 
 
-def test_an_index_that_was_begun_for_what_is_given_up_is_given_up_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    memory, checkpoints = tmp_path / "memory", tmp_path / "checkpoints"
-    memory.mkdir()
-    checkpoints.mkdir()
-    persist, disk = Persist(memory, checkpoints), threading.Event()
-    monkeypatch.setattr(Disk, "create", lambda self, path: disk.wait(60.0) and io.FileIO(path, "wb"))
-    for which, step in enumerate((10, 20)):
-        seal(memory, checkpoints, rank=0, step=step, world_size=1, which=which)
+def test_an_index_that_was_begun_for_what_is_given_up_is_given_up_too(waiting: Waiting) -> None:
+    persist, memory = waiting.persist, waiting.memory
 
     async def given_up() -> None:
         await persist.settle_index(within_s=30.0)
         assert set(persist._ahead) == {memory / "snapshot-0-1"}
         persist.hand_over(2, ranks=(), restore=directory_name(10, 1))
-        disk.set()
+        waiting.disk.set()
         await persist.settle(within_s=30.0)
 
     asyncio.run(given_up())

@@ -57,13 +57,14 @@ class Split:
         models = [piece for piece in pieces.values() if parallel is not None and isinstance(piece, parallel.DistributedDataParallel)]
         self._hooks += [_Backward(model, self._communication) for model in models]
         if models and parallel is not None:
-            self._wrap_buffers(parallel.DistributedDataParallel)
+            self._wrap(parallel.DistributedDataParallel, "_sync_buffers", self._synced)  # Of the class: a model with ours in it is not pickled.
         self._spares = self.hooked = _cuda() is not None
         for one in self._hooks:
             one.hook()
         distributed = sys.modules.get("torch.distributed")
         if distributed is not None and distributed.is_available() and distributed.is_initialized():
-            self._wrap(distributed)
+            for name in _COLLECTIVES:  # Those that are called by name.
+                self._wrap(distributed, name, self._timed)
 
     def uninstall(self) -> None:
         for one in self._hooks:
@@ -120,22 +121,17 @@ class Split:
         self._since, self._paused_s, self._written_step = perf_counter(), 0.0, step
         self._measured_at = self._hooked_at = self._since
 
-    def _wrap(self, distributed: Any) -> None:
-        """Time collectives that are called by name. One process may call `guard` more than once; the newest account counts."""
-        for name in _COLLECTIVES:
-            plain = getattr(distributed, name, None)
-            if plain is not None:
-                plain = getattr(plain, "_holdfast_plain", plain)
-                timed = self._timed(plain)
-                timed._holdfast_plain = plain  # type: ignore[attr-defined]
-                setattr(distributed, name, timed)
+    def _wrap(self, owner: Any, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        """Put a function of ours around one of torch's. One process may call `guard` more than once; the newest account counts."""
+        plain = getattr(owner, name, None)
+        if plain is not None:
+            plain = getattr(plain, "_holdfast_plain", plain)
+            timed = around(plain)
+            timed._holdfast_plain = plain  # type: ignore[attr-defined]
+            setattr(owner, name, timed)
 
-    def _wrap_buffers(self, ddp: Any) -> None:
-        """Before a forward pass DDP gives rank 0's buffers (BatchNorm has them) to all: whoever is early waits there, and not at the end of the backward pass.
-        On the class, since a model with a function of ours in it could not be pickled."""
-        plain = getattr(ddp._sync_buffers, "_holdfast_plain", ddp._sync_buffers) if hasattr(ddp, "_sync_buffers") else None
-        if plain is None:
-            return
+    def _synced(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """Before a forward pass DDP gives rank 0's buffers (BatchNorm has them) to all: whoever is early waits there, and not at the end of the backward pass."""
 
         @wraps(plain)
         def timed(model: Any) -> None:
@@ -148,8 +144,7 @@ class Split:
             finally:
                 self._communication.end()
 
-        timed._holdfast_plain = plain  # type: ignore[attr-defined]
-        ddp._sync_buffers = timed
+        return timed
 
     def _timed(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(plain)
