@@ -366,8 +366,8 @@ def show(inputs: Inputs, rows: list[Row], report: Report) -> None:
         "and the product starts all ranks again: the row with no live peers and all waiting."
     )
     report.note(
-        f"Which nodes make a replica the product's core knows, and is asked here with replicas of {CORE_NODES} nodes. That live ranks give the state of one "
-        "that is split part by part is its rule, and not yet what its trainer does: such a model goes back to the newest save."
+        f"Which nodes make a replica the product's core knows, and is asked here with replicas of {CORE_NODES} nodes. Live ranks of one that is split give "
+        "their state part by part; that was run with four ranks in two replicas, and not with tensors and stages."
     )
 
 

@@ -131,7 +131,7 @@ class Split:
             setattr(owner, name, timed)
 
     def _synced(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        """Before a forward pass DDP gives rank 0's buffers (BatchNorm has them) to all: whoever is early waits there, and not at the end of the backward pass."""
+        """Before a forward pass DDP gives rank 0's buffers (BatchNorm has them) to all: whoever is early waits there, not at the end of the backward pass."""
 
         @wraps(plain)
         def timed(model: Any) -> None:
