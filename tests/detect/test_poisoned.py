@@ -46,6 +46,15 @@ def test_whoever_was_finite_first_is_never_accused(losses: list[bool | None], ev
     assert not watch([FINITE, *losses], every=every, late=late)
 
 
+@given(st.integers(1, 300), st.integers(0, 2))
+def test_whoever_was_finite_between_two_looks_is_never_accused(every: int, known: int) -> None:
+    """Six good steps of 30 ms and a bad batch after them pass before anybody looks."""
+    detector = Poisoned()
+    for number in range(1, 9):
+        look = Look(step=20 + every * number, step_started=20, finite=BAD, was_finite=number >= known)
+        assert detector.look({0: look}, "step-20", 20, up_at=0.0, now=number * LOOK_S) is None
+
+
 @given(LOSSES)
 def test_one_bad_loss_that_a_finite_one_follows_accuses_nobody(losses: list[bool | None]) -> None:
     assert not watch([BAD, FINITE, *losses])

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from holdfast.agent import tree
 from holdfast.detect.silent_rank import Look, SilentRank
-from holdfast.domain.beat import BEAT_BYTES, BEAT_FILE_BYTES, FOLLOWS, GUARDED, REJOINS, RESTORED, SHARDED, TABLE_AT, WAITS, WHOLE, Beat, read_beat
+from holdfast.domain.beat import BEAT_BYTES, BEAT_FILE_BYTES, FOLLOWS, GUARDED, REJOINS, RESTORED, SHARDED, TABLE_AT, WAITS, WAS_FINITE, WHOLE, Beat, read_beat
 from holdfast.domain.event import MeshSeen
 from holdfast.domain.finding import Finding
 from holdfast.domain.gauges import HOLDS, MESH, RESIZES, Gauge, read_gauges
@@ -256,7 +256,7 @@ def _reading(worker: _Worker, now_ns: int) -> Reading:
         grad_norm=_finite(beat.grad_norm), not_finite=_not_finite(beat), samples=beat.samples, data_wait_s=beat.data_wait_s, save_s=beat.save_s,
         saved_step=beat.saved_step, guarded=bool(beat.flags & GUARDED), restored=bool(beat.flags & RESTORED), cpu_share=worker.cpu_share,
         memory_bytes=worker.memory_bytes, save_every=beat.save_every, stall_s=_finite(beat.stall_s), follows=bool(beat.flags & FOLLOWS),
-        rejoins=bool(beat.flags & REJOINS), sharded=bool(beat.flags & SHARDED),
+        rejoins=bool(beat.flags & REJOINS), sharded=bool(beat.flags & SHARDED), was_finite=bool(beat.flags & WAS_FINITE),
     )  # fmt: skip
 
 

@@ -145,4 +145,4 @@ class Observer:
 def _look(rank: Reading) -> Look:
     """Before it has entered its loop a rank has not said where it starts, and has finished nothing."""
     finite = False if "loss" in rank.not_finite else None if rank.loss is None else True
-    return Look(step=rank.step, step_started=rank.step_started if rank.restored else rank.step, finite=finite)
+    return Look(step=rank.step, step_started=rank.step_started if rank.restored else rank.step, finite=finite, was_finite=rank.was_finite)

@@ -1,6 +1,7 @@
 """Poisoned checkpoint: one that was restored without an error and gives a loss that is not finite (NaN, infinite) at once.
 
-Sees        for each rank of a gang that restored something: its step, the step it began with, and whether the newest loss it reported is finite.
+Sees        for each rank of a gang that restored something: its step, the step it began with, whether the newest loss it reported is finite, and
+            whether any was.
 Says        `poisoned_checkpoint`, once a generation, with the checkpoint, its step and the ranks. The first loss a rank reports, within `steps` steps of
             the restore, must not be finite, and it must still not be at a later step.
 Is silent   about gradients: a loss scaler lets them overflow and skips the step, which is normal, and the loss is finite then. One bad loss that a finite
@@ -32,6 +33,7 @@ class Look:
     step: int
     step_started: int
     finite: bool | None  # Whether the newest loss is; None: none was reported yet.
+    was_finite: bool = False  # One that it reported since it began was: dozens may come between two looks.
 
 
 @dataclass(slots=True)
@@ -70,6 +72,7 @@ class Poisoned:
     def _is_bad(self, rank: _Rank, look: Look, now: float) -> bool:
         """Whether its first loss was not finite, and still is not at a later step."""
         done = look.step - look.step_started
+        rank.cleared = rank.cleared or look.was_finite
         if rank.cleared:
             return False
         if done <= 0:

@@ -31,6 +31,7 @@ REJOINS: Final = 16  # Flag: the worker can leave a broken gang and join the nex
 WAITS: Final = 32  # Flag: it has left one after `step`, and waits for its new place;
 WHOLE: Final = 128  # and holds what there was after that step whole.
 SHARDED: Final = 64  # Flag: it trains a part of what nobody holds whole, so that one who leaves a broken gang has nothing to give.
+WAS_FINITE: Final = 256  # Flag: a loss was finite that it reported since it began or resumed.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

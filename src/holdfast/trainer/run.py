@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
+from math import isfinite
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, overload
 
 from holdfast.checkpoint.randomness import apply_randomness
 from holdfast.checkpoint.read import Restored
-from holdfast.domain.beat import REJOINS, RESTORED, STOPPING
+from holdfast.domain.beat import REJOINS, RESTORED, STOPPING, WAS_FINITE
 from holdfast.domain.gauges import BAD_SAMPLES, EPOCH, LOADER_WORKERS, MICRO_BATCH, SKIPPED
 from holdfast.domain.treatment import Treatment, Window, next_draw
 from holdfast.errors import UserError
@@ -256,6 +257,8 @@ class Run:
         self._saves.look()
         beats.saved_step, beats.save_every = self._saves.saved_step, self._saves.every
         beats.loss = numbers.arrived.get("loss", beats.loss)
+        if isfinite(beats.loss):
+            beats.flags |= WAS_FINITE
         beats.grad_norm = numbers.arrived.get("grad_norm", beats.grad_norm)
         if self._stop is None:
             return  # No agent is there to read the rest.

@@ -64,6 +64,7 @@ class Reading(Message, frozen=True, kw_only=True):
     loss: float | None = None
     grad_norm: float | None = None
     not_finite: tuple[str, ...] = ()  # Of these two, those that were reported and are NaN or infinite.
+    was_finite: bool = False  # A loss was finite that it reported in this generation.
     samples: int = 0
     data_wait_s: float = 0.0
     save_s: float = 0.0
