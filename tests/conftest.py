@@ -20,6 +20,8 @@ import hypothesis
 import leftovers
 import pytest
 
+from holdfast.launch.namespaces import own_shared_memory
+
 # Two shared cores make a property's running time mean nothing; the blob in a failure repeats the example.
 hypothesis.settings.register_profile("holdfast", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("holdfast")
@@ -28,6 +30,12 @@ hypothesis.settings.load_profile("holdfast")
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("holdfast")
     group.addoption("--soak-seconds", type=float, default=600.0, help="how long each soaking test goes on at most (default: %(default)s)")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Of several runners at once each has shared memory of its own, or it would be asked for what a test of another one left there."""
+    if hasattr(config, "workerinput") and not own_shared_memory():
+        raise pytest.UsageError("tests run side by side only where each runner may have shared memory of its own, which root may: leave out -n")
 
 
 def seed_of_this_run() -> int:

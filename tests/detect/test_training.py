@@ -146,6 +146,13 @@ def test_the_replica_that_differs_is_named() -> None:
     assert (finding.ranks, finding.step) == ((2,), 64)
 
 
+@pytest.mark.parametrize("said", [{0: 7, 1: 8}, {0: 7, 1: 8, 2: 7, 3: 8}, {0: 7, 1: 8, 2: 9}])
+def test_where_as_many_say_one_thing_as_another_all_are_named_and_none_is_believed(said: dict[int, int]) -> None:
+    detector = Replicas()
+    detector.look({rank: (64, digest) for rank, digest in said.items()}, 1.0)
+    assert [one.ranks for one in detector.standing] == [tuple(said)]
+
+
 def test_checksums_of_different_steps_are_not_compared() -> None:
     detector = Replicas()
     detector.look({0: (64, 7), 1: (128, 9)}, 1.0)

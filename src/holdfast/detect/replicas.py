@@ -5,7 +5,8 @@ Says        `replicas_disagree` when ranks have different checksums for the same
             arithmetic, or a script that changes parameters on some ranks alone. It stands for the rest of the generation: nothing brings them together again.
 Is silent   about a step until all ranks have said it, or more than half of them the same: of two of three that differ nobody knows who is right. Each is heard
             once a second, so a rank that looked again meanwhile is missed; looks are spaced so that this is rare (`trainer/drift.py`).
-Is wrong    when half of the ranks say one thing and half another: then all of the smaller rank numbers are believed, and the evidence shows both.
+            Where as many say one thing as another (two ranks, above all) it names all of them: which is right cannot be told.
+Is wrong    when more than half are corrupt in the same way.
 Costs       a comparison a look.
 """
 
@@ -50,11 +51,15 @@ class Replicas:
             return None
         if len(said) < ranks and 2 * max(counts.values()) <= ranks:
             return None
-        most = max(counts, key=lambda digest: (counts[digest], -min(rank for rank, one in said.items() if one == digest)))
-        odd = tuple(sorted(rank for rank, digest in said.items() if digest != most))
+        (most, holders), (_, next_holders), *_ = counts.most_common()
+        tie = holders == next_holders
+        odd = tuple(sorted(rank for rank, digest in said.items() if tie or digest != most))
         who = f"rank {odd[0]} holds" if len(odd) == 1 else f"ranks {', '.join(map(str, odd))} hold"
+        others = "different parameters, as many the one as the other, and nobody can tell which are right" if tie else (
+            f"other parameters than the {holders} ranks that agree"
+        )  # fmt: skip
         return Finding(
             kind="replicas_disagree", ranks=odd, since=now, step=step, sound=self._agreed,
-            because=f"at step {step} {who} other parameters than the {counts[most]} ranks that agree: from there on they train different models",
+            because=f"at step {step} {who} {others}: from there on they train different models",
             evidence=tuple(f"rank {rank}: {digest:06x}" for rank, digest in sorted(said.items())[:16]),
         )  # fmt: skip

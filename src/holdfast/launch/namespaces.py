@@ -43,18 +43,20 @@ def hide(paths: Sequence[str]) -> bool:
     return True
 
 
-def own_shared_memory(kept: str) -> bool:
-    """Leave the machine's shared memory for an empty one, /dev/shm and that of System V alike; only the directory `kept` is the same in both.
+def own_shared_memory(kept: str = "") -> bool:
+    """Leave the machine's shared memory for an empty one, /dev/shm and that of System V alike; only the directory `kept`, if any, is the same in both.
 
     False where that is not permitted, and then nothing has changed. What is left there goes with the last process that sees it.
     """
     machine = os.statvfs(_SHARED_MEMORY)
     if not _leave_mounts(_CLONE_NEWIPC):
         return False
-    fd = os.open(kept, os.O_PATH | os.O_DIRECTORY)
+    fd = os.open(kept or "/", os.O_PATH | os.O_DIRECTORY)
     try:
         options = f"size={machine.f_blocks * machine.f_frsize},mode=1777".encode()
         _call("mount", b"holdfast", os.fsencode(_SHARED_MEMORY), b"tmpfs", ctypes.c_ulong(_MS_NOSUID | _MS_NODEV), options)
+        if not kept:
+            return True
         os.mkdir(kept, 0o700)
         _call("mount", f"/proc/self/fd/{fd}".encode(), os.fsencode(kept), None, ctypes.c_ulong(_MS_BIND), None)
     finally:
