@@ -13,11 +13,13 @@ from holdfast.chaos.fault import Need
 from holdfast.chaos.faults import FAULTS
 from holdfast.chaos.inside import carried
 from holdfast.chaos.listen import ANYBODYS, Listener, OrderedFault
-from holdfast.chaos.needs import Here, why_not
+from holdfast.chaos.needs import Here, replaceable, why_not
 from holdfast.chaos.plan import planned, suite
 from holdfast.chaos.scorecard import WEIGHTS, Tried, scorecard
 from holdfast.chaos.storm import CALM_STEPS
 from holdfast.cli.chaos import Asked, _chosen
+from holdfast.domain.job import JobSpec
+from holdfast.domain.mesh import parsed
 from holdfast.errors import UserError
 
 NOTHING = Here(has=frozenset(), carried=frozenset(), programs=frozenset())
@@ -26,6 +28,14 @@ EVERYTHING = Here(has=frozenset(Need), carried=frozenset(fault.order for fault i
 
 def asked(faults: str = "") -> Asked:
     return Asked(faults=faults, count=1, per_1000_steps=1.0, seed=0, minutes=1.0, suite=False, list_only=False, page=None)
+
+
+@pytest.mark.parametrize(("mesh", "least", "spares", "may_be_lost"), [
+    ("", 0, 0, 0), ("", 0, 2, 2), ("", 3, 0, 3), ("", 3, 1, 4), ("dp=3,pp=2", 3, 0, 2), ("dp=3,pp=2", 2, 1, 5), ("dp=2,pp=3", 4, 0, 0),
+])  # fmt: skip
+def test_as_many_nodes_may_be_lost_as_spares_and_whole_replicas_make_up_for(mesh: str, least: int, spares: int, may_be_lost: int) -> None:
+    spec = JobSpec(job="train", argv=("train.py",), nodes=6, min_nodes=least, spares=spares, mesh=parsed(mesh) if mesh else None)
+    assert replaceable(spec) == may_be_lost
 
 
 @given(seed=st.integers(0, 1000), count=st.integers(1, 50), rate=st.floats(1.0, 500.0), world=st.integers(1, 64), step=st.integers(0, 10_000))

@@ -54,8 +54,10 @@ def look(directory: JobDirectory, spec: JobSpec, orders: Path) -> Here:
 
 
 def replaceable(spec: JobSpec) -> int:
-    """How many nodes may be lost: those that spares take the place of, and those that a gang may do without."""
-    return spec.spares + (spec.nodes - spec.min_nodes if spec.min_nodes else 0)
+    """How many nodes may be lost: those that spares take the place of, and those that a gang of whole replicas may do without."""
+    replica = spec.mesh.block(spec.ranks_per_node) if spec.mesh is not None else 1
+    least = -(-spec.min_nodes // replica) * replica
+    return spec.spares + (max(0, spec.nodes - least) if spec.min_nodes else 0)
 
 
 def why_not(fault: Fault, here: Here) -> str:

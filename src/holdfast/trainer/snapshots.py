@@ -48,10 +48,9 @@ class Snapshots:
         self._durable = self._failed = NONE
 
     def take_off(self) -> None:
-        if self._side is not None:
-            self._side.take_off()
-        for which in (0, 1):
-            self._unpin(which)
+        if self._side is None or self._side.take_off():
+            for which in (0, 1):
+                self._unpin(which)
 
     def _path(self, rank: int, which: int) -> Path:
         return self._directory / f"snapshot-{rank}-{which}"
