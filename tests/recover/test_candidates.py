@@ -121,6 +121,19 @@ def test_costs_are_the_means_of_this_jobs_own_bills() -> None:
     assert (found.restart_s, found.again_s, found.measured) == (3.0, 2.0, 2)
 
 
+def test_rejoins_and_restarts_are_told_apart_and_each_costs_what_it_did() -> None:
+    closed = Incident(id=1, generation=1, opened_at=0.0, began_at=0.0, phase=IncidentPhase.RESOLVED, closed_at=9.0)
+    rejoin = replace(closed, kept=True, costs={str(Bucket.STOP): 0.1, str(Bucket.RENDEZVOUS): 0.2})
+    restart = replace(closed, costs={str(Bucket.STOP): 4.0, str(Bucket.RECOMPUTE): 6.0})
+    only = costs_of([rejoin] * 30, 2.5)
+    assert (only.restart_s, only.again_s, only.measured, only.rejoins) == (2.5, 0.0, 0, 20), "thirty rejoins say nothing of a restart"
+    both = costs_of([rejoin, restart, rejoin])
+    assert (both.restart_s, both.again_s, both.rejoin_s) == (4.0, 6.0, pytest.approx(0.3))
+    fleet = Fleet(gang=("n1", "n2"), spares=(), lost=(), costs=both, can_rejoin="")
+    assert (fleet.rejoin_s, replace(fleet, goes_back=True).rejoin_s) == (pytest.approx(0.3), pytest.approx(6.3))
+    assert replace(fleet, costs=costs_of([restart])).rejoin_s == 2.0, "what is believed before one was seen"
+
+
 def test_how_long_a_node_is_expected_to_take_is_what_others_took() -> None:
     assert node_wait([], otherwise_s=60.0).seconds == 60.0
     assert node_wait([2.0, 4.0], otherwise_s=60.0).seconds == 3.0

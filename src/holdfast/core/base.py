@@ -131,7 +131,8 @@ class Base:
         if state.gang is not None and state.gang.restore_s and Bucket.RENDEZVOUS in costs:
             costs[Bucket.RESTORE] = min(state.gang.restore_s, costs[Bucket.RENDEZVOUS])
             costs[Bucket.RENDEZVOUS] -= costs[Bucket.RESTORE]
-        self._keep(replace(incident.move(to, at=state.at, because=because), costs=costs, step_after=step_after))
+        kept = state.gang is not None and bool(state.gang.kept)
+        self._keep(replace(incident.move(to, at=state.at, because=because), costs=costs, step_after=step_after, kept=kept))
 
     def _bill_work_done_again(self, until: float) -> None:
         """It belongs to the price of the incident that lost the work, which is closed as soon as the gang works again."""

@@ -66,6 +66,7 @@ class Incident:
     step_before: int = -1
     step_after: int = -1  # Where training went on; the difference is the work that had to be done again.
     costs: dict[str, float] = field(default_factory=dict)  # Seconds by bucket, from first sign to outcome.
+    kept: bool = False  # Those who lived on went on in the processes they had.
     stands: bool = False  # Nothing was stopped for it: the gang runs on.
     outcome: str = ""  # Of its last plan: "worked", "came_back", "unsound"; empty: not known yet, or never.
     ended: tuple[str, ...] = ()  # The keys of those of its findings that are so no longer.

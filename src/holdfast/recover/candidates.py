@@ -71,7 +71,9 @@ class Fleet:
     @property
     def rejoin_s(self) -> float:
         """It is a restart of fewer, and without work done again where they hold what was done."""
-        return min(BELIEVED["rejoin"][1], self.costs.restart_s) + (self.costs.again_s if self.goes_back else 0.0)
+        costs = self.costs
+        seconds = min(BELIEVED["rejoin"][1], costs.restart_s) if costs.rejoin_s is None else costs.rejoin_s
+        return seconds + (costs.again_s if self.goes_back else 0.0)
 
     @property
     def smaller(self) -> Smaller:
@@ -95,7 +97,8 @@ def weigh(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, policy
         if not candidate.possible:
             return candidate
         # What this job has measured counts first, then what earlier ones have.
-        cost_s = candidate.cost_s + (known.cost_s - costs.all_s if known.tries and not costs.measured else 0.0)
+        measured, own_s = (costs.rejoins, fleet.rejoin_s) if candidate.rung is Rung.REJOIN else (costs.measured, costs.all_s)
+        cost_s = candidate.cost_s + (known.cost_s - own_s if known.tries and not measured else 0.0)
         because = candidate.because if candidate.rung is Rung.SHRINK else f"{candidate.because}; {known}"
         return replace(candidate, cost_s=max(0.0, cost_s), risk=1.0 - known.chance, because=because)
 
@@ -130,7 +133,8 @@ def elsewhere(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, le
 def _rejoin(fleet: Fleet) -> Candidate:
     why_not = _where_it_was(fleet) or fleet.can_rejoin
     what = "keep their processes, and all go back to the newest checkpoint" if fleet.goes_back else "keep their state and take the lost ranks in again"
-    said = why_not or f"survivors {what}"
+    seen = f"the mean of {fleet.costs.rejoins} in this job" if fleet.costs.rejoins else "believed, since none of this job was seen yet"
+    said = why_not or f"survivors {what}; a rejoin: {seen}"
     # One that fails is followed by a restart of all, which does the same work again and no more.
     failed_s = fleet.costs.restart_s if fleet.goes_back else fleet.costs.all_s
     return Candidate(rung=Rung.REJOIN, possible=not why_not, cost_s=fleet.rejoin_s, failed_s=failed_s, because=said)

@@ -1,4 +1,4 @@
-"""Costs: what a restart of this job takes, from its own ledger; and how long a node is waited for, from those that came back.
+"""Costs: what a restart or a rejoin of this job takes, from its own ledger; and how long a node is waited for, from those that came back.
 
 Sees        the bills of its closed incidents, how long the gang took from being up to its first step, how long lost nodes stayed away.
 Says        means. Before the first incident: what the gang took, and the grace of a stop. Its start from nothing says little: a restart imports nothing anew.
@@ -8,7 +8,7 @@ Is wrong    when nodes come back late or never: those are in no mean until they 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from holdfast.domain.goodput import Bucket
@@ -25,6 +25,8 @@ class Costs:
     again_s: float = 0.0  # Work done again after it.
     rests_on: str = "believed, since no restart of this job was seen yet"
     measured: int = 0  # Restarts it rests on.
+    rejoin_s: float | None = None  # Where survivors kept their processes. None: that was not seen yet.
+    rejoins: int = 0  # How often it was.
 
     @property
     def all_s(self) -> float:
@@ -41,12 +43,17 @@ class NodeWait:
 
 def costs_of(incidents: Collection[Incident], first_s: float | None = None) -> Costs:
     """`first_s`: what the gang took from the moment its ranks were told to go, until all had finished a step."""
-    closed = [one for one in incidents if one.phase is IncidentPhase.RESOLVED and not one.stands and one.costs][-_RECENT:]
-    if closed:
-        restart_s = sum(one.costs.get(bucket, 0.0) for one in closed for bucket in _RESTART) / len(closed)
-        again_s = sum(one.costs.get(Bucket.RECOMPUTE, 0.0) for one in closed) / len(closed)
-        return Costs(restart_s=restart_s, again_s=again_s, rests_on=f"the mean of {len(closed)} in this job", measured=len(closed))
-    return Costs() if first_s is None else Costs(restart_s=first_s, rests_on="what its gang took to come to its first step")
+    closed = [one for one in incidents if one.phase is IncidentPhase.RESOLVED and not one.stands and one.costs]
+    restarts, rejoins = ([one for one in closed if one.kept == kept][-_RECENT:] for kept in (False, True))
+    went_back = restarts or [one for one in rejoins if Bucket.RECOMPUTE in one.costs]
+    costs = Costs(again_s=_mean(went_back, Bucket.RECOMPUTE), rejoin_s=_mean(rejoins, *_RESTART) if rejoins else None, rejoins=len(rejoins))
+    if restarts:
+        return replace(costs, restart_s=_mean(restarts, *_RESTART), rests_on=f"the mean of {len(restarts)} in this job", measured=len(restarts))
+    return costs if first_s is None else replace(costs, restart_s=first_s, rests_on="what its gang took to come to its first step")
+
+
+def _mean(incidents: Sequence[Incident], *buckets: Bucket) -> float:
+    return sum(one.costs.get(bucket, 0.0) for one in incidents for bucket in buckets) / max(1, len(incidents))
 
 
 def node_wait(absences: Sequence[float], *, otherwise_s: float, cleaning_s: float | None = None) -> NodeWait:
