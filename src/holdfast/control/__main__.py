@@ -22,10 +22,8 @@ from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
-from holdfast.checkpoint.found import list_complete
-from holdfast.checkpoint.layout import directory_name
 from holdfast.control.choosing import choose, own_seconds
-from holdfast.control.fetching import NOTHING, Fetching, Key, NothingToGoOnFrom
+from holdfast.control.fetching import NothingToGoOnFrom
 from holdfast.control.figures import figures_of
 from holdfast.control.heard import by_our_clock
 from holdfast.control.history import History, Keeper
@@ -34,14 +32,15 @@ from holdfast.control.journal import Journal
 from holdfast.control.memory import Memory
 from holdfast.control.metrics import ControlMetrics
 from holdfast.control.newest import Newest
+from holdfast.control.notes import Notes
 from holdfast.control.observer import Observer
 from holdfast.control.remembering import Remembering
 from holdfast.control.rulebook import rules_of
 from holdfast.control.samples import Samples
+from holdfast.control.searching import Searching
 from holdfast.control.view import job_signals, view_of
 from holdfast.control.watching import LOOK_EVERY_S, Watching
-from holdfast.core import asking
-from holdfast.core.profiling import refused, taking
+from holdfast.control.wishes import ask_profile, operator_says
 from holdfast.crashpoints import crash_point
 from holdfast.domain.effect import (
     CONTROL,
@@ -58,21 +57,14 @@ from holdfast.domain.effect import (
     StopGang,
 )
 from holdfast.domain.event import (
-    CheckAsked,
     EffectDone,
     EffectFailed,
     Event,
     JobResumed,
     JobSubmitted,
-    NodeCordoned,
     NodeHeard,
-    NodeUncordoned,
-    PlanApproved,
-    PlanVetoed,
-    ProfileAsked,
     StopAsked,
     Ticked,
-    TreatmentUndone,
     WorkerExited,
 )
 from holdfast.domain.exit import ExitKind
@@ -86,9 +78,7 @@ from holdfast.wire.codec import decode_event, encode
 from holdfast.wire.frames import BadFrame, Channel, serve
 from holdfast.wire.messages import (
     Ack,
-    Agreed,
     AnyMessage,
-    Asked,
     AskProfile,
     Do,
     Follow,
@@ -100,11 +90,9 @@ from holdfast.wire.messages import (
     OperatorSays,
     Output,
     Readings,
-    Refused,
     Signals,
     StopJob,
     Told,
-    Uploading,
     View,
     Watch,
 )
@@ -115,8 +103,6 @@ if TYPE_CHECKING:
     from holdfast.control.alerts.alerting import Alerts
 
 _LOOK_EVERY_S = 0.2
-_HELD_WITHIN_S = 2.0
-_DURABLE_WITHIN_S = 10.0  # For what is in memory to be on the disk, where the next gang has another size.
 _PAST_S = 5.0  # For what happened to be written into the history of all jobs.
 _ALERTS_S = 5.0  # For the last alerts to arrive, once the job has ended.
 _UPLOAD_S = 10.0  # For the last checkpoint to arrive in the remote store, once the job has ended.
@@ -135,14 +121,13 @@ class Control:
         self._alerts: Alerts | None = None
         self._memory = Memory()
         self._intervals = Intervals()
-        self._fetching: Fetching | None = None
-        self._uploading: Uploading | None = None  # As it was last said.
-        self._notes: list[str] = []
+        self._notes = Notes(self._core.state)
+        self._searching = Searching(directory, self._memory, make_durable=self._make_durable, note=self._notes.take)
         self._told_to_hold: dict[str, dict[str, str]] = {}
         self._inbox = Inbox()
         self._samples = Samples(directory.samples)
         self._history = Keeper(History(directory.series))
-        self._remembering = Remembering(directory.past, directory.job, self._note)
+        self._remembering = Remembering(directory.past, directory.job, self._notes.take)
         self._agents: dict[str, Channel] = {}
         self._viewers: set[Channel] = set()
         self._readers: set[Channel] = set()  # The viewers that want rank 0's output too.
@@ -151,7 +136,6 @@ class Control:
         self._saved: tuple[int, float] = (-1, 0.0)  # The newest durable step, and when it was seen to be.
         self._cycle_s = 0.0
         self._newest = Newest(self._watching.rings)
-        self._profiles_told = max((one.number for one in self._core.state.profiles if one.ended_at is not None), default=0)
         self._waiting: list[tuple[Event, Callable[[], None]]] = []
         self._searches: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
@@ -182,8 +166,7 @@ class Control:
 
     def abandon(self) -> None:
         """Leave at once: whoever launched us is dead, or has no more need of us. All that was accepted is in the journal."""
-        if self._fetching is not None:
-            self._fetching.stop()
+        self._searching.stop()
         self._directory.control_socket.unlink(missing_ok=True)
         raise SystemExit(128 + signal.SIGTERM)
 
@@ -215,7 +198,7 @@ class Control:
         try:
             alerts = Alerts(self._directory.alerts, self._directory.job, load(Path(spec.alerts)), self._rules, incidents=self._core.state.incidents)
         except HoldfastError as error:
-            self._note(f"nobody is told of incidents: {error}")
+            self._notes.take(f"nobody is told of incidents: {error}")
             return
         alerts.start()
         self._alerts = alerts
@@ -280,16 +263,8 @@ class Control:
                 assert_never(effect)
 
     async def _find_checkpoint(self, effect: FindCheckpoint) -> None:
-        """The newest that is whole: in the memory of the nodes, on the disk, or in the remote store, from where it is fetched."""
-        await self._until_all_have_said_what_they_hold()
-        await self._until_the_disk_has_it(effect)
         try:
-            key, found = self._newest_here(effect)
-            spec = self._core.state.spec
-            if spec is not None and spec.remote:
-                self._fetching = self._fetching or Fetching(spec.remote, self._directory.checkpoints, note=self._note)
-                await self._fetching.bring_newer(key, saved_step=self._core.state.saved_step, distrusted=effect.distrusted)
-                _, found = self._newest_here(effect)
+            found = await self._searching.find(effect, self._core.state)
         except (OSError, NothingToGoOnFrom) as error:
             self.accept(EffectFailed(at=self.now(), effect=effect.id, generation=effect.generation, node=CONTROL, because=str(error)))
             return
@@ -306,87 +281,6 @@ class Control:
             self.accept(EffectFailed(at=now, effect=effect.id, generation=effect.generation, node=CONTROL, because=because))
             return
         self.accept(EffectDone(at=now, effect=effect.id, generation=effect.generation, node=CONTROL, slow=chosen.slow, beside=chosen.beside))
-
-    def _ask_profile(self, message: AskProfile, channel: Channel) -> None:
-        """The core decides; what it would refuse is told at once."""
-        known = next((one for one in self._core.state.profiles if one.wish == message.id), None)
-        if known is not None:
-            channel.send(Asked(number=known.number))
-            return
-        event = ProfileAsked(at=self.now(), id=message.id, because="asked by `holdfast profile`", ranks=message.ranks, all=message.all, steps=message.steps)
-        because = refused(self._core.state, event)
-        if because:
-            channel.send(Refused(because=because))
-            return
-
-        def begun() -> None:
-            profile = taking(self._core.state)
-            channel.send(Asked(number=profile.number) if profile is not None else Refused(because="the job has just stopped; ask again when it trains"))
-
-        self.accept(event, begun)
-
-    def _operator_says(self, message: OperatorSays, channel: Channel) -> None:
-        """As with a profile: what the core would refuse is told at once, and all else once it is written down."""
-        now, who = self.now(), message.who
-        said: asking.Said
-        match message.what:
-            case "approve":
-                said = PlanApproved(at=now, who=who)
-            case "veto":
-                said = PlanVetoed(at=now, who=who, instead=message.instead, because=message.because)
-            case "check":
-                said = CheckAsked(at=now, node=message.node, who=who)
-            case "undo":
-                said = TreatmentUndone(at=now, who=who)
-            case "uncordon":
-                said = NodeUncordoned(at=now, node=message.node, who=who)
-            case _:
-                because = message.because or f"{message.what}ed by {who or 'somebody'}"
-                said = NodeCordoned(at=now, node=message.node, because=because, drain=message.what == "drain", who=who)
-        why_not = asking.refused(self._core.state, said)
-        if why_not:
-            channel.send(Refused(because=why_not))
-        else:
-            self.accept(said, lambda: channel.send(Agreed(says=asking.agreed(self._core.state, said))))
-
-    def _newest_here(self, effect: FindCheckpoint) -> tuple[Key, EffectDone]:
-        complete = [found for found in list_complete(self._directory.checkpoints) if found.name not in effect.distrusted]
-        name, step, key = (complete[0].name, complete[0].step, complete[0].age_key) if complete else ("", -1, NOTHING)
-        state, sources = self._core.state, {}
-        held = self._memory.newest(effect.distrusted)
-        fits = held is not None and held.world_size == state.world_size
-        if held is not None and state.spec is not None and state.gang is not None and fits and (held.generation, held.step) >= key:
-            name, step, key = directory_name(held.step, held.generation), held.step, (held.generation, held.step)
-            sources = self._memory.sources(held, state.gang.nodes, state.spec)
-        return key, EffectDone(
-            at=0.0, effect=effect.id, generation=effect.generation, node=CONTROL, checkpoint=name, checkpoint_step=step, sources=sources
-        )  # fmt: skip
-
-    async def _until_all_have_said_what_they_hold(self) -> None:
-        """A control that has just been started knows nothing of their memory yet."""
-        deadline = time.monotonic() + _HELD_WITHIN_S
-        while time.monotonic() < deadline:
-            ready = {name for name, node in self._core.state.nodes.items() if node.state is NodeState.READY}
-            if ready <= self._memory.held.keys():
-                return
-            await asyncio.sleep(0.01)
-
-    async def _until_the_disk_has_it(self, effect: FindCheckpoint) -> None:
-        """A gang of another size reads what it restores from the disk: nobody in it has the same part. What memory has and the disk has not yet is made
-        durable first, also the parts of nodes that are gone, by whoever holds a copy."""
-        deadline, asked = time.monotonic() + _DURABLE_WITHIN_S, False
-        while time.monotonic() < deadline:
-            held = self._memory.newest(effect.distrusted)
-            if held is None or held.world_size == self._core.state.world_size:
-                return
-            complete = [found.age_key for found in list_complete(self._directory.checkpoints) if found.name not in effect.distrusted]
-            if complete and complete[0] >= (held.generation, held.step):
-                return
-            if not asked:
-                asked = True
-                self._make_durable(held)
-            await asyncio.sleep(0.02)
-        self._note("the newest step is in memory only, for a gang of another size, and could not be made durable in time: an older one is restored")
 
     def _keep_what_another_size_saved(self, effect: StartGang) -> None:
         """Survivors go on in a gang of another size, and need nothing of it. Should they be lost before the first save of that size, the disk has it."""
@@ -417,9 +311,9 @@ class Control:
                     case StopJob():
                         self.accept(StopAsked(at=self.now(), because=message.because, code=message.code, now=message.now))
                     case AskProfile():
-                        self._ask_profile(message, channel)
+                        ask_profile(message, channel, self._core.state, self.accept, self.now())
                     case OperatorSays():
-                        self._operator_says(message, channel)
+                        operator_says(message, channel, self._core.state, self.accept, self.now())
                     case _ if hello is not None:
                         self._from_agent(hello, message, channel)
         except BadFrame as error:
@@ -448,8 +342,7 @@ class Control:
             at=self.now(), node=hello.node, host=hello.host, peer=hello.peer, running=hello.running, isolation=hello.isolation, unkept=hello.unkept,
             warm=hello.warm,
         )  # fmt: skip
-        if hello.unkept and hello.unkept not in self._notes:  # Nodes of one machine say the same.
-            self._note(hello.unkept)
+        self._notes.take_once(hello.unkept)
         self.accept(heard, lambda: self._send_unanswered(hello.node, channel))
         if self._readers:  # After our own restart they may still be on their way; until then the agent keeps what was printed.
             self._follow()
@@ -475,7 +368,7 @@ class Control:
                 self._memory.heard(hello.node, message.held)
                 self._intervals.durable_s[hello.node] = message.durable_s
                 if message.uploading is not None:
-                    self._uploads_stand(message.uploading)
+                    self._notes.uploads_stand(message.uploading)
                 for event in self._observer.read(message, self._core.state, self.now()):
                     self.accept(event)
             case Signals():
@@ -495,36 +388,14 @@ class Control:
             for event in self._watching.look(self._core.state, (), self.now(), at_once=True):
                 self.accept(event)
 
-    def _uploads_stand(self, now: Uploading) -> None:
-        """What a person should hear of it: that the store begins to fail, and that it works again."""
-        before, self._uploading = self._uploading, now
-        failed = before is not None and bool(before.error)
-        if now.error and not failed:
-            self._note(f"checkpoints do not reach the remote store: {now.error} Training goes on, and it is tried again")
-        elif failed and not now.error:
-            self._note(f"checkpoints reach the remote store again: step {now.step} is there")
-
-    def _note(self, text: str) -> None:
-        """For whoever watches, now or later."""
-        print(f"holdfast control: {text}", file=sys.stderr, flush=True)
-        self._notes.append(text)
-
-    def _note_profiles(self) -> None:
-        """Whoever asked for one is told by the command; what was taken by itself is told here."""
-        for one in self._core.state.profiles:
-            if one.ended_at is not None and one.number > self._profiles_told:
-                self._profiles_told = one.number
-                if one.incident and one.ranks:
-                    self._note(f"incident {one.incident} was profiled: {'; '.join(one.says)}; traces in {self._directory.profiles / one.name}")
-
     def _pass_on_notes(self) -> None:
         for text in self._alerts.notes() if self._alerts is not None else ():
-            self._note(text)
+            self._notes.take(text)
 
     def _view(self) -> View:
         view = view_of(self._core.state, self._observer, self._memory, self._agents.keys(), self.now())
-        doing = self._fetching.progress if self._fetching is not None else ""
-        return msgspec.structs.replace(view, because=doing or view.because, uploading=self._uploading, notes=tuple(self._notes))
+        notes = self._notes
+        return msgspec.structs.replace(view, because=self._searching.progress or view.because, uploading=notes.uploading, notes=tuple(notes.texts))
 
     def _tell_whole(self) -> None:
         ranks = self._observer.ranks.values()
@@ -574,7 +445,7 @@ class Control:
             for event in self._watching.look(self._core.state, signals, self.now()):
                 self.accept(event)
             self._pass_on_notes()
-            self._note_profiles()
+            self._notes.profiles_stand(self._core.state, self._directory.profiles)
             self._samples.add(view)
             self._history.look(self._watching.rings, self.now())
             self._remembering.look(self._core.state, self._observer.ranks, self._agents.keys(), self.now())
@@ -600,18 +471,17 @@ class Control:
     async def _answer_scrapers(self) -> None:
         at = msgspec.json.decode(self._directory.spec.read_bytes(), type=JobSpec).metrics
         if at is not None and at.port is not None:
-            metrics = ControlMetrics(self._directory.job, self._watching, self._newest, self._note)
+            metrics = ControlMetrics(self._directory.job, self._watching, self._newest, self._notes.take)
 
             def page(openmetrics: bool) -> Iterator[str]:
                 return metrics.text(self._core.state, self.now(), openmetrics)
 
-            await keep_open(at, at.port, page, say=self._note, url_file=self._directory.metrics_url)
+            await keep_open(at, at.port, page, say=self._notes.take, url_file=self._directory.metrics_url)
 
     async def _take_down(self) -> None:
         """Tell every agent to leave, wait until they have, and show the end to whoever watches."""
         state = self._core.state
-        if self._fetching is not None:
-            self._fetching.stop()
+        self._searching.stop()
         lost = self._memory.ranks_of_lost_nodes(state) if state.outcome is not Outcome.FINISHED else ()
         in_a_hurry = state.stop is not None and state.stop.now
         upload_s = _UPLOAD_S if state.spec is not None and state.spec.remote and not in_a_hurry else 0.0
@@ -622,8 +492,7 @@ class Control:
         deadline = time.monotonic() + 15.0 + upload_s
         while self._agents and time.monotonic() < deadline:
             await asyncio.sleep(0.01)
-        if self._uploading is not None:
-            self._note(_arrived(self._uploading, self._directory.job))
+        self._notes.uploads_end(self._directory.job)
         if self._alerts is not None:
             await self._alerts.finish(within_s=0.5 if in_a_hurry else _ALERTS_S)
             self._pass_on_notes()
@@ -632,12 +501,6 @@ class Control:
         for viewer in list(self._viewers):
             viewer.send(final)
             await viewer.closed()
-
-
-def _arrived(uploading: Uploading, job: str) -> str:
-    if uploading.missing >= 0:
-        return f"step {uploading.missing} is not in the remote store yet; `holdfast checkpoint upload {job}` or `holdfast resume {job}` sends it"
-    return f"step {uploading.step} is in the remote store" if uploading.step >= 0 else "nothing is in the remote store: nothing was saved"
 
 
 async def _main(directory: JobDirectory) -> None:
