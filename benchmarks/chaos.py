@@ -238,7 +238,7 @@ def permanent_faults(chosen: Namespace, scratch: Path, report: Report) -> None:
 def power_cuts(chosen: Namespace, scratch: Path, report: Report) -> None:
     """Everything of a job killed at once, by its number, and the job run again: it goes on without a person, and ends with the same samples and weights."""
     epochs, back, lost, wrong = 8, list[float](), list[int](), 0
-    shapes = [shape for shape in storms.SHAPES if shape.name != storms.NETWORK]
+    shapes = [shape for shape in storms.SHAPES if shape.lasts_s <= storms.JOB_S and "--own-network" not in shape.options]
     with run_counted(scratch, "uncut", epochs) as calm:
         calm.process.wait(900)
     for number in range(chosen.cuts):

@@ -23,16 +23,21 @@ import holdfast
 from holdfast.chaos.listen import Listener
 
 SAMPLES, BATCH = 480, 8
-CARRIES = ("data_stuck", "deadlock", "nan_from_data", "nan_from_rank", "bit_flip")
+CARRIES = ("data_stuck", "data_slow", "deadlock", "nan_from_data", "nan_from_rank", "bit_flip")
 scratch, epochs, options = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
 pace_s = next((float(one) for one in options if one[0].isdigit()), 0.01)
 
 
 class Numbered(Dataset):
+    def __init__(self, orders: Listener) -> None:
+        self._orders = orders
+
     def __len__(self) -> int:
         return SAMPLES
 
     def __getitem__(self, index: int) -> tuple[int, torch.Tensor]:
+        if "data_slow" in self._orders.active:
+            time.sleep(pace_s)
         return index, torch.sin(torch.arange(64) * (1 + index))
 
 
@@ -62,10 +67,10 @@ def train() -> None:
     rank, aside = dist.get_rank(), dist.new_group()
     model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)  # Smooth: noise of a reduction stays noise.
-    data = Numbered()
+    orders = Listener(rank=rank, carries=CARRIES)
+    data = Numbered(orders)
     loader = DataLoader(data, batch_sampler=holdfast.Sampler(data, batch_size=BATCH))
     run = holdfast.guard(model=model, optimizer=optimizer, save_every=10)
-    orders = Listener(rank=rank, carries=CARRIES)
     used, state, log = (appending(name, rank) for name in ("used", "state", "steps"))
     for numbers, x in run.steps(loader, epochs=epochs):
         generation = os.environ.get("HOLDFAST_GENERATION", "0")

@@ -7,13 +7,11 @@ import os
 import signal
 from pathlib import Path
 
-import pytest
 from end_to_end.jobs import SCRIPTS, Job, bring_back, command, eventually, lose_node
 
 from holdfast.domain.plan import Rung
 from holdfast.domain.state import State
 
-pytestmark = pytest.mark.unprivileged
 HSDP, DDP = SCRIPTS / "hsdp.py", SCRIPTS / "ddp.py"
 WITHIN_S = 180.0  # Four ranks with torch on a few cores.
 
