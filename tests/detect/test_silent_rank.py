@@ -114,6 +114,20 @@ def test_a_stopped_process_is_found_within_four_seconds_whatever_its_phase() -> 
         assert [finding.kind for _, finding in machine.found] == ["stopped_rank"], phase
 
 
+def test_of_a_script_that_does_not_beat_it_is_told_that_it_is_stopped_and_nothing_else() -> None:
+    machine = Machine()
+    machine.phase[0], machine.beat[0], machine.step[0] = ("", 0.0), 0.0, -1
+    machine.idle()
+    machine.go(7200.0)
+    assert not machine.found, "two idle hours may be the script's own"
+    machine.state[0] = "T"
+    machine.go(4.1)
+    ((at, finding),) = machine.found
+    assert finding.kind == "stopped_rank"
+    assert at - 4.1 <= finding.since <= at
+    assert "beat" not in finding.because
+
+
 def test_a_hang_is_told_once_a_minute_and_anew_after_progress() -> None:
     machine = _trained()
     machine.idle()

@@ -61,6 +61,15 @@ def test_a_stopped_rank_is_found_and_its_stack_kept(state: Path) -> None:
     assert "_read" in ended.incidents[0].stacks["0"], "the waiting rank shows where it waits"
 
 
+def test_a_stopped_worker_of_a_script_without_our_lines_is_started_again(state: Path) -> None:
+    script = state / "plain.py"
+    script.write_text("import os, signal, sys\nnew = not os.path.exists(sys.argv[1])\nopen(sys.argv[1], 'w')\nif new: os.kill(os.getpid(), signal.SIGSTOP)\n")
+    with Job(state, script=script, arguments=[state / "stopped-once"]) as job:
+        ended = job.finished()
+    assert judged(ended.incidents) == [("hang", (0,))]
+    assert ended.generation == 2
+
+
 def test_a_rank_that_sleeps_and_a_rank_that_spins_are_both_found(state: Path) -> None:
     # Silence is believed after ten seconds at the earliest; two jobs at a time wait for it once. The limit is learned in the seconds before.
     arguments = {kind: ["--fault", f"{kind}@250@1", "--steps", 270, "--step-s", 0.02] for kind in ("sleep", "spin")}

@@ -215,7 +215,7 @@ class Watch:
         if now - self._learned_at >= LEARNED_EVERY_S:
             self._learned_at = now
             self._learned.write_text(json.dumps(self._silent.learned()))
-        looks = {worker.rank: self._look(worker, worker.rank in suspects) for worker in self._workers.values() if worker.beat is not None}
+        looks = {worker.rank: self._look(worker, worker.rank in suspects) for worker in self._workers.values()}
         return tuple((self._workers[finding.ranks[0]].generation, _on_the_calendar(finding, now)) for finding in self._silent.look(looks, now))
 
     def _look_around(self, now: float, *, at_once: bool) -> None:
@@ -228,7 +228,11 @@ class Watch:
 
     def _look(self, worker: _Worker, suspected: bool) -> Look:
         beat = worker.beat
-        assert beat is not None
+        if beat is None:
+            return Look(
+                pid=worker.pid, step=-1, phase="", phase_since=0.0, beat_at=0.0, process_state=worker.process_state, cpu_s=worker.cpu_s,
+                started_at=worker.added_at,
+            )  # fmt: skip
         return Look(
             pid=worker.pid, step=beat.step, phase=beat.phase, phase_since=beat.phase_since_ns / 1e9, beat_at=beat.at_ns / 1e9,
             process_state=worker.process_state, cpu_s=worker.cpu_s, steps=beat.step - beat.step_started, started_at=worker.added_at,

@@ -2,6 +2,7 @@
 
 Sees        the beat of each rank of a node, its process state, the CPU time of its tree, and whether its stack moved.
 Says        `stopped_rank` for a process that is stopped (SIGSTOP, frozen); `silent_rank` for one that is up and gets nowhere.
+Is silent   about the progress of a script without our lines, which does not beat: that it is stopped is seen all the same.
 Is wrong    when a legal pause is longer than the longest one seen by `factor` and the process sleeps through it: name such phases
             (`with run.phase("eval")`), they have limits of their own. A phase not seen before has `first_s`. And when a rank of another
             node works while those of this one wait for it: this node cannot know.
@@ -26,7 +27,7 @@ class Look:
 
     pid: int  # Another process under the same rank is judged anew, and the gap between the two is nobody's step.
     step: int
-    phase: str
+    phase: str  # Empty: it has not beaten yet, or never will.
     phase_since: float
     beat_at: float
     process_state: str  # As in /proc: R, S, D, T, t, Z.
@@ -126,13 +127,13 @@ class SilentRank:
         state.stopped_at = (state.stopped_at or now) if look.process_state == "T" else None
         if state.told_at is not None and now - state.told_at < self.limits.again_s:
             return None
-        return self._stopped(rank, state, look, now) or self._silent(rank, state, look, now)
+        return self._stopped(rank, state, look, now) or (self._silent(rank, state, look, now) if look.phase else None)
 
     def _waits_for_another(self, rank: int, now: float) -> bool:
         """Whether a rank that is no further works at something else within its time: rank 0 evaluates or saves alone, and all others wait for it."""
         waiting = self._ranks[rank]
         return any(
-            other.phase != waiting.phase and other.step <= waiting.step and now - other.moved_at < self.limit_s(other.phase)
+            other.phase not in ("", waiting.phase) and other.step <= waiting.step and now - other.moved_at < self.limit_s(other.phase)
             and now - other.worked_at <= self.limits.sign_s
             for other in self._ranks.values()
         )  # fmt: skip
@@ -155,13 +156,14 @@ class SilentRank:
     def _stopped(self, rank: int, state: _Rank, look: Look, now: float) -> Finding | None:
         if state.stopped_at is None or now - state.stopped_at < self.limits.stopped_s or now - state.moved_at < self.limits.stopped_s:
             return None
+        stopped_s, silent_s = now - state.stopped_at, now - look.beat_at
+        beaten = f" and it has not beaten for {silent_s:.1f} s (step {look.step}, {look.phase})" if look.phase else f" for {stopped_s:.1f} s"
         return Finding(
             kind="stopped_rank",
             ranks=(rank,),
-            since=min(state.stopped_at, look.beat_at) if look.beat_at else state.stopped_at,
-            because=f"rank {rank} is stopped: the kernel has it in state T and it has not beaten for {now - look.beat_at:.1f} s "
-            f"(step {look.step}, {look.phase})",
-            evidence=(f"process state T for {now - state.stopped_at:.1f} s", f"last beat {now - look.beat_at:.1f} s ago"),
+            since=min(state.stopped_at, look.beat_at) if look.phase else state.stopped_at,
+            because=f"rank {rank} is stopped: the kernel has it in state T{beaten}",
+            evidence=(f"process state T for {stopped_s:.1f} s", *([f"last beat {silent_s:.1f} s ago"] if look.phase else [])),
         )
 
     def _silent(self, rank: int, state: _Rank, look: Look, now: float) -> Finding | None:
