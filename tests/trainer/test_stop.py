@@ -11,7 +11,7 @@ import pytest
 from trainer.gang import Gang, run_gang
 
 from holdfast.checkpoint.found import list_complete
-from holdfast.domain.beat import GUARDED, RESTORED, STOPPING
+from holdfast.domain.beat import GUARDED, RESTORED, STOPPING, WAS_FINITE
 
 
 def endless(*, total: int = 100_000, meet: bool = False, child: bool = False) -> None:
@@ -57,7 +57,7 @@ def test_a_run_that_is_asked_to_stop_saves_and_leaves_with_143_and_skips_what_fo
     (found,) = list_complete(tmp_path / "checkpoints")
     assert beat is not None
     assert (beat.step, beat.saved_step) == (found.step, found.step)
-    assert beat.flags == GUARDED | RESTORED | STOPPING
+    assert beat.flags == GUARDED | RESTORED | STOPPING | WAS_FINITE
     assert beat.loss == pytest.approx(1.0 / found.step)
     assert beat.grad_norm == 2.0
     with_name = options(tmp_path, 2) | {"HOLDFAST_RESTORE": found.name}
