@@ -81,6 +81,14 @@ def test_the_same_exception_at_the_same_step_is_permanent_the_second_time() -> N
     assert (plan.rung, plan.permanent) == (Rung.STOP, True)
 
 
+def test_a_start_that_fails_as_one_did_long_ago_is_tried_again_and_one_that_fails_twice_in_a_row_is_not() -> None:
+    """Before it has restored anything a rank is at step 0, in a job that is at step 789."""
+    failed = _past(Cause.EXIT_CODE, step=0)
+    since = [failed, _past(Cause.HANG, step=709, fingerprint="b", progressed=True), _past(Cause.KILLED, step=789, fingerprint="c")]
+    assert decide(_fault(Cause.EXIT_CODE, step=0), since, FLEET, Policy()).rung is Rung.RESPAWN
+    assert decide(_fault(Cause.EXIT_CODE, step=0), [*since, failed], FLEET, Policy()).permanent
+
+
 def test_another_step_or_another_fault_is_not_the_same() -> None:
     for past in (_past(Cause.EXCEPTION, step=6), _past(Cause.EXCEPTION, step=7, fingerprint="b")):
         assert decide(_fault(Cause.EXCEPTION, step=7), [past], FLEET, Policy()).rung is Rung.RESPAWN

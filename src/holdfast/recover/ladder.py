@@ -160,8 +160,9 @@ def _same_again(diagnosis: Diagnosis, history: Sequence[Attempt], policy: Policy
     """Why this fault is the one we had before, or nothing."""
     if diagnosis.cause not in (*_OWN_DOING, Cause.POISONED_CHECKPOINT) or diagnosis.memory == "held":  # Memory that another holds is not its own doing.
         return ""
-    # A script that does not beat says no step. Whether it is the same place can then be told only as long as it gets nowhere.
-    before = history if diagnosis.step >= 0 else history[len(history) - _in_a_row(history) :]
+    # A script that does not beat says no step, and one that broke before it had restored anything says 0, however far the job is. Whether it is the same
+    # place can then be told only as long as it gets nowhere.
+    before = history if diagnosis.step > 0 else history[len(history) - _in_a_row(history) :]
     again = 1 + sum(1 for attempt in before if (attempt.fingerprint, attempt.step) == (diagnosis.fingerprint, diagnosis.step))
     limit = policy.same_fault_max if diagnosis.step >= 0 else policy.same_fault_max + 1  # Without beats "the same step" is a guess.
     if again < limit:
