@@ -28,6 +28,8 @@ class Machine:
     cpu_share: dict[int, float] = field(default_factory=dict)
     stack: dict[int, Iterator[str]] = field(default_factory=dict)
     pid: int = 1
+    generation: int = 1
+    left: bool = False
     _next_look: float = 1000.0
 
     def __post_init__(self) -> None:
@@ -66,8 +68,8 @@ class Machine:
         phase, since = self.phase[rank]
         stack = next(self.stack[rank]) if suspected and rank in self.stack else ""
         return Look(
-            pid=self.pid, step=self.step[rank], phase=phase, phase_since=since, beat_at=self.beat[rank], process_state=self.state[rank],
-            cpu_s=self.cpu[rank], stack=stack,
+            pid=self.pid, generation=self.generation, left=self.left, step=self.step[rank], phase=phase, phase_since=since, beat_at=self.beat[rank],
+            process_state=self.state[rank], cpu_s=self.cpu[rank], stack=stack,
         )  # fmt: skip
 
     def idle(self, *ranks: int) -> None:
@@ -139,6 +141,23 @@ def test_a_hang_is_told_once_a_minute_and_anew_after_progress() -> None:
         machine.stepped(0.1)
     machine.go(100.0)
     assert len(machine.found) == 3
+
+
+@pytest.mark.parametrize("seen_leaving", [True, False])
+def test_who_waited_in_a_broken_gang_and_lives_on_has_learned_nothing_of_it(seen_leaving: bool) -> None:
+    """It keeps its process: what it waited for a rank that hung would else pass for a step, and the next hang take three times as long to be found."""
+    machine = _trained()
+    for _ in range(3):
+        told = len(machine.found)
+        machine.idle()
+        machine.go(30.0)
+        assert [finding.kind for _, finding in machine.found[told:]] == ["silent_rank"]
+        machine.left = seen_leaving
+        machine.enter("rejoin")
+        machine.go(1.0 if seen_leaving else 0.0)
+        machine.generation, machine.left, machine.cpu_share[0] = machine.generation + 1, False, 0.9
+        for seconds in (1.5, *[0.1] * 20):
+            machine.stepped(seconds)
 
 
 def test_what_was_learned_can_be_handed_to_the_detector_that_comes_after() -> None:

@@ -227,16 +227,16 @@ class Watch:
             self._trees = {root: [process.pid for process in processes] for root, processes in found.items()}
 
     def _look(self, worker: _Worker, suspected: bool) -> Look:
+        seen = Look(
+            pid=worker.pid, generation=worker.generation, step=-1, phase="", phase_since=0.0, beat_at=0.0, process_state=worker.process_state,
+            cpu_s=worker.cpu_s, started_at=worker.added_at,
+        )  # fmt: skip
         beat = worker.beat
         if beat is None:
-            return Look(
-                pid=worker.pid, step=-1, phase="", phase_since=0.0, beat_at=0.0, process_state=worker.process_state, cpu_s=worker.cpu_s,
-                started_at=worker.added_at,
-            )  # fmt: skip
-        return Look(
-            pid=worker.pid, step=beat.step, phase=beat.phase, phase_since=beat.phase_since_ns / 1e9, beat_at=beat.at_ns / 1e9,
-            process_state=worker.process_state, cpu_s=worker.cpu_s, steps=beat.step - beat.step_started, started_at=worker.added_at,
-            stack=self._sample_stack(worker.generation, worker.rank, worker.pid) if suspected else "",
+            return seen
+        return replace(
+            seen, left=bool(beat.flags & WAITS), step=beat.step, phase=beat.phase, phase_since=beat.phase_since_ns / 1e9, beat_at=beat.at_ns / 1e9,
+            steps=beat.step - beat.step_started, stack=self._sample_stack(worker.generation, worker.rank, worker.pid) if suspected else "",
         )  # fmt: skip
 
 

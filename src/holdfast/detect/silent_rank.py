@@ -25,7 +25,9 @@ from holdfast.domain.finding import Finding
 class Look:
     """One rank, seen from outside at one moment. Times are seconds on one clock."""
 
-    pid: int  # Another process under the same rank is judged anew, and the gap between the two is nobody's step.
+    pid: int  # Another process under the same rank is judged anew, and the gap between the two is nobody's step;
+    generation: int = 0  # and so is the same one in another gang.
+    left: bool = False  # It has left a broken gang: how long it waited there is no measure of what is usual.
     step: int
     phase: str  # Empty: it has not beaten yet, or never will.
     phase_since: float
@@ -53,6 +55,7 @@ class Limits:
 @dataclass(slots=True)
 class _Rank:
     pid: int = 0
+    generation: int = 0
     step: int = -1
     phase: str = ""
     phase_since: float = 0.0
@@ -111,10 +114,11 @@ class SilentRank:
         return tuple(sorted(rank for rank, state in self._ranks.items() if state.suspected_at is not None and state.told_at is None))
 
     def _look(self, rank: int, look: Look, now: float) -> Finding | None:
-        if rank not in self._ranks or self._ranks[rank].pid != look.pid:
+        known = self._ranks.get(rank)
+        if known is None or (known.pid, known.generation) != (look.pid, look.generation):
             self._ranks[rank] = _Rank(
-                pid=look.pid, step=look.step, phase=look.phase, phase_since=look.phase_since, moved_at=now, beat_at=look.beat_at, looked_at=now,
-                cpu_s=look.cpu_s,
+                pid=look.pid, generation=look.generation, step=look.step, phase=look.phase, phase_since=look.phase_since, moved_at=now,
+                beat_at=look.beat_at, looked_at=now, cpu_s=look.cpu_s,
             )  # fmt: skip
             if look.steps > 0 and look.phase == "step":
                 # All it did so far, its start included: too long for a step, and a limit all the same, should it never take another.
@@ -141,7 +145,9 @@ class SilentRank:
     def _learn(self, state: _Rank, look: Look, now: float) -> None:
         if look.beat_at == state.beat_at:
             return
-        if look.phase != state.phase:
+        if look.left:
+            pass
+        elif look.phase != state.phase:
             self._note(state.phase, look.phase_since - state.phase_since)
         elif look.step > state.step:
             self._note(state.phase, (look.beat_at - state.beat_at) / (look.step - state.step), times=look.step - state.step)
