@@ -130,6 +130,15 @@ def test_of_a_script_that_does_not_beat_it_is_told_that_it_is_stopped_and_nothin
     assert "beat" not in finding.because
 
 
+def test_who_is_seen_before_it_beats_is_judged_by_what_it_did_until_then() -> None:
+    """An agent that was started again looks at a process before it has read its beat."""
+    detector = SilentRank()
+    detector.look({0: Look(pid=1, step=-1, phase="", phase_since=0.0, beat_at=0.0, process_state="S", cpu_s=1.0)}, 100.0)
+    beaten = Look(pid=1, step=200, phase="step", phase_since=100.0, beat_at=100.0, process_state="S", cpu_s=1.0, steps=200, started_at=80.0)
+    detector.look({0: beaten}, 101.0)
+    assert detector.limit_s("step") == Limits().floor_s
+
+
 def test_a_hang_is_told_once_a_minute_and_anew_after_progress() -> None:
     machine = _trained()
     machine.idle()

@@ -115,7 +115,7 @@ class SilentRank:
 
     def _look(self, rank: int, look: Look, now: float) -> Finding | None:
         known = self._ranks.get(rank)
-        if known is None or (known.pid, known.generation) != (look.pid, look.generation):
+        if known is None or (known.pid, known.generation) != (look.pid, look.generation) or (look.phase and not known.phase):
             self._ranks[rank] = _Rank(
                 pid=look.pid, generation=look.generation, step=look.step, phase=look.phase, phase_since=look.phase_since, moved_at=now,
                 beat_at=look.beat_at, looked_at=now, cpu_s=look.cpu_s,
@@ -145,11 +145,9 @@ class SilentRank:
     def _learn(self, state: _Rank, look: Look, now: float) -> None:
         if look.beat_at == state.beat_at:
             return
-        if look.left:
-            pass
-        elif look.phase != state.phase:
+        if not look.left and look.phase != state.phase:
             self._note(state.phase, look.phase_since - state.phase_since)
-        elif look.step > state.step:
+        elif not look.left and look.step > state.step:
             self._note(state.phase, (look.beat_at - state.beat_at) / (look.step - state.step), times=look.step - state.step)
         state.step, state.phase, state.phase_since, state.beat_at = look.step, look.phase, look.phase_since, look.beat_at
         state.moved_at, state.suspected_at, state.told_at = now, None, None
