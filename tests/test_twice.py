@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from twice import MOST
+
 TWICE = Path(__file__).with_name("twice.py")
 ONCE = "import pathlib\ndef test_{name}():\n    seen = pathlib.Path('{name}.seen')\n    before = seen.exists()\n    seen.touch()\n    assert before\n"
 ALWAYS = "def test_{name}():\n    assert False\n"
@@ -31,6 +33,6 @@ def test_a_test_that_fails_twice_fails_the_run(tmp_path: Path) -> None:
 
 
 def test_many_failures_are_not_asked_again(tmp_path: Path) -> None:
-    ran = run(tmp_path, one=ONCE, two=ONCE, three=ONCE)
+    ran = run(tmp_path, **{f"moody_{number}": ONCE for number in range(MOST + 1)})
     assert ran.returncode == 1
-    assert "3 tests failed, which is more than chance makes" in ran.stdout
+    assert f"{MOST + 1} tests failed, which is more than chance makes" in ran.stdout
