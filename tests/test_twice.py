@@ -32,6 +32,12 @@ def test_a_test_that_fails_twice_fails_the_run(tmp_path: Path) -> None:
     assert "UNSTEADY" not in ran.stdout
 
 
+def test_what_cannot_be_collected_fails_the_run_at_once(tmp_path: Path) -> None:
+    ran = run(tmp_path, lost="import pathlib\nimport seen_nowhere\n", moody=ONCE)
+    assert ran.returncode != 0
+    assert "once more" not in ran.stdout
+
+
 def test_many_failures_are_not_asked_again(tmp_path: Path) -> None:
     ran = run(tmp_path, **{f"moody_{number}": ONCE for number in range(MOST + 1)})
     assert ran.returncode == 1

@@ -27,6 +27,9 @@ def main(arguments: list[str]) -> int:
     if code != 1:  # Passed, interrupted, or never begun.
         return code
     failed = sorted(json.loads((CACHE / "v/cache/lastfailed").read_text()))
+    if never_ran := [name for name in failed if "::" not in name]:
+        print(f"holdfast: {', '.join(never_ran)} could not be collected: that is no chance, and nothing is asked again")
+        return code
     if len(failed) > MOST:
         print(f"holdfast: {len(failed)} tests failed, which is more than chance makes; none is asked again")
         return code

@@ -118,6 +118,24 @@ def test_nan_is_blamed_on_the_rank_that_had_it_first() -> None:
     assert (finding.ranks, finding.node, finding.step) == ((2,), "b", 50)
 
 
+def test_who_has_not_told_of_the_step_yet_is_waited_for_before_another_is_blamed() -> None:
+    detector = NotFinite()
+    detector.look({0: 51, 1: 51}, {0: 60, 1: 60, 2: 40, 3: 40}, "aabb", 1.0)  # Node b was heard half a second before node a.
+    assert detector.standing == []
+    detector.look({0: 51, 1: 51, 2: 50, 3: 51}, {0: 60, 1: 60, 2: 75, 3: 75}, "aabb", 2.0)
+    (finding,) = detector.standing
+    assert (finding.ranks, finding.node, finding.since) == ((2,), "b", 1.0)
+
+
+def test_who_never_tells_of_the_step_is_not_waited_for_for_ever() -> None:
+    detector = NotFinite()
+    for second in range(6):
+        assert detector.standing == []
+        detector.look({0: 51}, {0: 60, 1: 40}, "ab", float(second))
+    (finding,) = detector.standing
+    assert (finding.ranks, finding.node) == ((0,), "a")
+
+
 def test_nan_on_all_ranks_at_once_is_nobodys() -> None:
     detector = NotFinite()
     detector.look(dict.fromkeys(range(4), 50), dict.fromkeys(range(4), 60), "aabb", 1.0)

@@ -163,7 +163,7 @@ def test_what_a_job_names_lies_on_every_nodes_own_disk_before_its_ranks_start(st
         seen = [path.read_text().split() for path in sorted(state.glob("saw-1-*"))]
         assert len({digest for digest, _, _ in seen}) == 1
         assert len({where for _, where, _ in seen}) == 2, "each node has its own"
-        spare = next(name for name in job.state().nodes if name not in first.nodes)
+        (spare,) = eventually(lambda: job.state().nodes.keys() - first.nodes, what="the spare")
         eventually(lambda: (job.directory.node_scratch(spare) / "staged/data/train/one").exists(), what="the spare's copy, ahead of time")
         os.kill(int(seen[0][2]), signal.SIGKILL)
         eventually(lambda: len(list(state.glob("saw-2-*"))) == 2, what="a second generation")

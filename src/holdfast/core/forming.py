@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from holdfast.core import asking, membership, rejoining, replicas, slowness
 from holdfast.core.base import BROKEN_CODE, PERMANENT_CODE, Base
 from holdfast.domain.diagnosis import Cause
@@ -12,6 +14,7 @@ from holdfast.domain.effect import FindCheckpoint, StartGang, StartStore
 from holdfast.domain.event import EffectDone
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.job import JobPhase, Outcome
+from holdfast.domain.plan import Plan, Remedy, Rung, ruled_out
 from holdfast.domain.state import Gang, NodeState
 
 
@@ -126,12 +129,16 @@ class Forming(Base):
 
     def _nothing_to_go_back_to(self) -> None:
         """Starting from scratch would throw away all that was trained, most likely to come to the same place again."""
-        names, step = ", ".join(self.state.poisoned), self.state.at_most
+        names, step, incident = ", ".join(self.state.poisoned), self.state.at_most, self._open_incident()
         why = f"{names} gave a loss that is not finite as soon as restored" if names else f"none is from step {step} or before, when training was still right"
         because = (
             f"no checkpoint is left to go back to: {why}. The data or the code at that step is a likelier "
             "cause than a checkpoint, and nothing is started from scratch: mend it and resume, or run it under another name"
         )
+        if incident is not None and incident.plans:
+            if incident.plans[-1].remedy == Remedy.OLDER:  # What comes before it was tried, or could not be.
+                because += f". Training as it is set up is hopeless: {ruled_out(incident.plans[-1].candidates) or 'nothing else is known to try'}"
+            self._keep(replace(incident, plans=(*incident.plans, Plan(rung=Rung.STOP, permanent=True, because=because))))
         self._end(Outcome.PERMANENT, PERMANENT_CODE, because)
 
     # Starting.

@@ -2,7 +2,8 @@
 
 Sees        for each rank the step since which its loss is not finite, without a finite one in between, and the last one before it whose loss was.
 Says        `not_finite`, with the ranks that had it first: from a gradient that is not finite it comes to every rank with the next step, so whoever was
-            earlier is where it began. It stands until the loss of every rank is finite again.
+            earlier is where it began. Nodes tell of their ranks at different moments, up to a second apart: whoever has not told of that step yet may have
+            had it before, and is waited for, for `patience_s`. It stands until the loss of every rank is finite again.
 Is silent   about gradients: a loss scaler lets them overflow and skips the step. About fewer than `steps` steps in a row.
 Is wrong    about where it began when the ranks that were first did not report at that step.
 Costs       a pass over the ranks per look.
@@ -21,6 +22,8 @@ class NotFinite:
     """The ranks of one generation; another one needs another."""
 
     steps: int = 3
+    patience_s: float = 5.0
+    _since: float | None = None
     _standing: Finding | None = None
 
     @property
@@ -32,9 +35,12 @@ class NotFinite:
         """`since` is rank to the step its loss turned, only for those that are not finite now; `now_at` is the step each rank is at, `nodes`
         where it runs, `until` the last step before that whose loss was finite: on a GPU not every loss is read."""
         if not since:
-            self._standing = None
+            self._since = self._standing = None
         elif self._standing is None and any(now_at[rank] - step + 1 >= self.steps for rank, step in since.items()):
-            self._standing = self._say(since, now_at, nodes, now, until or {})
+            self._since = now if self._since is None else self._since
+            known_to = min(since.values()) + self.steps - 1
+            if now - self._since >= self.patience_s or all(at >= known_to for rank, at in now_at.items() if rank not in since):
+                self._standing = self._say(since, now_at, nodes, self._since, until or {})
 
     def _say(self, since: Mapping[int, int], ranks: Mapping[int, int], nodes: Sequence[str], now: float, until: Mapping[int, int]) -> Finding:
         step = min(since.values())

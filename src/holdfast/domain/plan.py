@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
@@ -89,3 +90,8 @@ class Plan:
     def shrinks(self) -> bool:
         """Whether more nodes leave than come in for them: at once, or when patience is at its end."""
         return len(self.drop) > len(self.take)
+
+
+def ruled_out(candidates: Sequence[Candidate]) -> str:
+    """Those that were not possible, and why."""
+    return "; ".join(f"{one.name}: {one.because}" for one in candidates if not one.possible)

@@ -24,7 +24,7 @@ from typing import Final
 
 from holdfast.domain.diagnosis import Cause, Diagnosis
 from holdfast.domain.job import SKIP_BATCHES, Policy
-from holdfast.domain.plan import FAILED_S, Candidate, Plan, Remedy, Rung
+from holdfast.domain.plan import FAILED_S, Candidate, Plan, Remedy, Rung, ruled_out
 from holdfast.domain.state import Attempt
 from holdfast.domain.treatment import Treatment, Window, joined
 from holdfast.recover.candidates import PERSON_S, Fleet, forbidden
@@ -190,7 +190,7 @@ def _older(case: _Case) -> _Weighed:
 
 def _stop(case: _Case, candidates: Sequence[Candidate]) -> Plan:
     tried = [f"{remedy} {n} time{'s' if n > 1 else ''}" for remedy in Remedy if (n := case.tried(remedy))]
-    left = "; ".join(f"{one.name}: {one.because}" for one in candidates if not one.possible)
+    left = ruled_out(candidates)
     done = f"was not mended by {', '.join(tried)}" if tried else "is not to be mended by what may be done"
     because = f"{case.diagnosis.because}. It {done}{f' ({left})' if left else ''}: training as it is set up is hopeless"
     return Plan(rung=Rung.STOP, permanent=True, because=because)
