@@ -183,10 +183,11 @@ def control_groups() -> list[Path]:
 
 
 def unheld_groups(paths: Iterable[Path]) -> list[Path]:
-    """A group is called as the node of the job whose it is, and every process of that node carries its name."""
-    wanted = list(paths)
-    left = set(unheld({path.name.partition(".")[0] for path in wanted}))
-    return [path for path in wanted if path.name.partition(".")[0] in left]
+    """A group is called `holdfast-USER-JOB-NODE`, and every process of that node carries its name. A job that runs beside this test may have lost the node to
+    its own test a moment ago: its other nodes count too."""
+    wanted = [(path, "-".join(path.name.split("-")[:3]) + "-") for path in paths]
+    left = set(unheld({job for _, job in wanted}))
+    return [path for path, job in wanted if job in left]
 
 
 def read_proc(pid: int, file: str) -> str:

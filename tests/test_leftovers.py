@@ -96,14 +96,14 @@ def test_a_control_group_left_behind_is_named_and_one_whose_job_runs_is_not() ->
     home = next((home for home in homes if os.access(home, os.W_OK)), None)
     if home is None:
         pytest.skip("no control group can be made here")
-    mark = f"holdfast-test-{os.getpid()}"
-    group = home / f"{mark}.job"
+    mark = f"holdfast-test-{os.getpid()}-"
+    group = home / f"{mark}node-0.job"
     watching = leftovers.watch("probe-group")
     next(watching)
     group.mkdir()
     try:
         assert str(group) in finish(watching)
-        with subprocess.Popen(["sleep", "60"], env={"HOLDFAST_NODE": mark}) as child:
+        with subprocess.Popen(["sleep", "60"], env={"HOLDFAST_NODE": f"{mark}node-1"}) as child:
             try:
                 assert leftovers.wait_until_empty(lambda: leftovers.unheld_groups([group])) == []
             finally:
