@@ -23,7 +23,7 @@ from signal import SIGKILL, SIGSTOP
 
 from harness import storms
 from harness.jobs import Gang, Job, Torchrun, scratch_directory
-from harness.measure import Report, arguments, percentile, say
+from harness.measure import Report, arguments, median, percentile, say
 from harness.peers import PEERS, SCRIPT
 from harness.processes import Launched, TookTooLong, kill, wait_until
 from harness.staging import Steps
@@ -42,6 +42,7 @@ RANKS = 2
 WARM_UP_STEPS = 15
 KILLED, RAISES, STOPPED, ASLEEP = "worker killed", "exception in a worker", "worker stopped", "worker asleep"
 FAULTS = (KILLED, RAISES, STOPPED, ASLEEP)
+WITHIN_S = {KILLED: 0.3, RAISES: 1.0}
 HOLDFAST, REJOINING, UNCHANGED = "holdfast", "holdfast, rejoining", "holdfast, script unchanged"
 
 
@@ -50,6 +51,7 @@ class Tried:
     way: str
     fault: str
     back_s: float | None  # Until every rank had finished a step again; None: not in time.
+    noticed_s: float | None = None  # Until the incident was opened; only of ours, by its journal.
 
 
 def main() -> None:
@@ -100,6 +102,12 @@ def side_by_side(chosen: Namespace, scratch: Path, report: Report) -> None:
             of_it = [one for one in tried if (one.way, one.fault) == (way, fault)]
             back = [one.back_s for one in of_it if one.back_s is not None]
             report.series(f"{way}: {fault}", "s", back, f"back {len(back)} times in {len(of_it)}")
+            after = [one.back_s - one.noticed_s for one in of_it if one.back_s is not None and one.noticed_s is not None]
+            if after and fault in (STOPPED, ASLEEP):
+                report.series("  after it was noticed", "s", after, "")
+                report.bar(f"{way}: {fault}, after it was noticed, median", median(after), "s", at_most=2)
+            if way == REJOINING and fault in WITHIN_S:
+                report.bar(f"{way}: {fault}, median", median(back), "s", at_most=WITHIN_S[fault])
     report.raw["side by side"] = [asdict(one) for one in tried]
     ours = [one for one in tried if one.way in (HOLDFAST, REJOINING)]
     if ours:
@@ -136,9 +144,10 @@ def strike_all(way: str, launch: Callable[[Path, str], Gang], scratch: Path, nam
                 tried.append(Tried(way=way, fault=FAULTS[len(tried)], back_s=None))
                 continue
             for fault in FAULTS[len(tried) :]:
+                at = time.time()
                 back_s = strike(gang, fault, patience_s)
                 back_s = back_s if back_s is not None and settles(gang) else None
-                tried.append(Tried(way=way, fault=fault, back_s=back_s))
+                tried.append(Tried(way=way, fault=fault, back_s=back_s, noticed_s=noticed_s(gang, at)))
                 say(f"{way}: {fault}: " + (f"{back_s:.2f} s" if back_s is not None else "NOT BACK"))
                 if back_s is None:
                     break
@@ -159,6 +168,12 @@ def strike(gang: Gang, fault: str, patience_s: float) -> float | None:
     except TookTooLong:
         return None
     return back - at
+
+
+def noticed_s(gang: Gang, at: float) -> float | None:
+    """How long after `at` the incident was opened that the gang was stopped for."""
+    opened = [one.opened_at for one in gang.incidents() if one.opened_at >= at and not one.stands] if isinstance(gang, Job) else []
+    return opened[0] - at if opened else None
 
 
 def settles(gang: Gang) -> bool:
