@@ -60,6 +60,9 @@ def test_a_policy_is_a_mode_rungs_that_are_forbidden_and_budgets_over_time() -> 
     assert mode_of("ask") is Mode.ASK
     assert never_of(["shrink", "replace", "shrink"]) == ("shrink", "replace")
     assert budgets_of(["20/1h", "replace:3/1d"]) == (Budget(count=20, within_s=3600.0), Budget(count=3, within_s=86400.0, rung="replace"))
+    assert budgets_of(["hang:5/1h", "replace,hang:2/1d"]) == (
+        Budget(count=5, within_s=3600.0, cause="hang"), Budget(count=2, within_s=86400.0, rung="replace", cause="hang"),
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -70,7 +73,9 @@ def test_a_policy_is_a_mode_rungs_that_are_forbidden_and_budgets_over_time() -> 
         (lambda text: never_of([text]), "stop", "there is no rung 'stop'"),
         (lambda text: budgets_of([text]), "often", "COUNT/TIME"),
         (lambda text: budgets_of([text]), "3/soon", "--budget is a time"),
-        (lambda text: budgets_of([text]), "rest:3/1h", "there is no rung 'rest'"),
+        (lambda text: budgets_of([text]), "rest:3/1h", "there is no rung or cause 'rest'"),
+        (lambda text: budgets_of([text]), "hung:3/1h", "did you mean 'hang'?"),
+        (lambda text: budgets_of([text]), "respawn,replace:3/1h", "one rung and one cause at most"),
     ],
 )
 def test_what_is_no_policy_is_refused_in_a_sentence(read: Callable[[str], object], text: str, says: str) -> None:

@@ -20,7 +20,7 @@ from holdfast.domain.finding import Finding
 from holdfast.domain.incident import Incident, IncidentPhase
 from holdfast.domain.job import JobSpec
 from holdfast.domain.past import Correction, PastIncident, PastRun, PastService
-from holdfast.domain.plan import Plan, Rung
+from holdfast.domain.plan import Plan, Remedy, Rung
 from holdfast.domain.state import Node, State
 from holdfast.learn.remembering import past_of
 from holdfast.wire.messages import Reading
@@ -137,7 +137,8 @@ def broken(phase: IncidentPhase = IncidentPhase.RESOLVED) -> Incident:
     story = story.move(IncidentPhase.STOPPING, at=NOW + 1, because="").move(IncidentPhase.ACTING, at=NOW + 2, because="respawn")
     diagnosis = Diagnosis(cause=Cause.CRASH, permanent=False, confidence=0.8, because="SIGSEGV", ranks=(3,), fingerprint="crash:11")
     story = story.move(phase, at=NOW + 12, because="every rank has finished step 5")
-    return replace(story, diagnoses=(diagnosis,), plans=(Plan(rung=Rung.RESPAWN, because="it may pass"),))
+    outcome = "worked" if phase is IncidentPhase.RESOLVED else ""
+    return replace(story, diagnoses=(diagnosis,), plans=(Plan(rung=Rung.RESPAWN, because="it may pass"),), outcome=outcome)
 
 
 def job_state() -> State:
@@ -180,6 +181,15 @@ def test_a_damaged_history_is_said_and_what_happened_is_in_the_new_one(tmp_path:
 def test_a_remedy_that_met_the_next_fault_did_not_work() -> None:
     gave_up = past_of("job", broken(IncidentPhase.GAVE_UP))
     assert (gave_up.outcome, [one.worked for one in gave_up.remedies]) == ("gave_up", [False])
+
+
+def test_a_remedy_of_which_nobody_knows_yet_whether_it_helped_is_not_counted() -> None:
+    assert past_of("job", replace(broken(), outcome="")).remedies == ()
+
+
+def test_remedies_for_training_gone_wrong_are_told_apart() -> None:
+    skipped = replace(broken(), plans=(Plan(rung=Rung.ROLL_BACK, remedy=Remedy.SKIP, because="data is left out"),))
+    assert [(one.rung, one.worked) for one in past_of("job", skipped).remedies] == [("skip", True)]
 
 
 def test_a_history_that_cannot_be_written_is_said_once_and_the_job_goes_on(tmp_path: Path) -> None:

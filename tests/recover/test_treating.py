@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 
 from holdfast.domain.diagnosis import TRAINING, Cause, Diagnosis
 from holdfast.domain.job import Budget, MayChange, Policy
+from holdfast.domain.learned import Learned
+from holdfast.domain.learned import Remedy as Remembered
 from holdfast.domain.plan import Plan, Remedy, Rung
 from holdfast.domain.state import Attempt
 from holdfast.domain.treatment import Treatment, Window
@@ -53,6 +55,18 @@ def test_the_first_thing_is_to_do_the_same_again_and_then_the_data_is_left_out()
     assert second.treatment == Treatment(left_out=(Window(first=30, last=30),))
     assert [one.name for one in second.candidates] == ["replay", "skip", "change", "older", "stop"]
     assert all(one.because for one in second.candidates)
+
+
+def test_what_helped_in_earlier_jobs_comes_first() -> None:
+    rows = (Remembered(cause="not_finite", rung="replay", failed=9.0), Remembered(cause="not_finite", rung="skip", worked=9.0))
+    first = treat(wrong(), [], ALONE, Policy(), Treatment(), Learned(remedies=rows))
+    assert first.remedy == Remedy.SKIP
+
+
+def test_what_no_checkpoint_is_old_enough_for_is_not_possible() -> None:
+    plan = treat(wrong(step=31), [], replace(ALONE, none_before=30), Policy(), Treatment())
+    assert plan.rung is Rung.STOP
+    assert "no checkpoint from step 30 or before is there" in plan.because
 
 
 def test_what_was_left_out_before_counts_in_the_place_and_in_the_budget() -> None:

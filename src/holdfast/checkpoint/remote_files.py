@@ -12,6 +12,7 @@ Costs       one thread for each request: nothing else can be given up when a mou
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import errno
 import os
@@ -250,6 +251,12 @@ def _codes(error: BaseException) -> Iterator[str]:
 # Kinds of stores.
 
 
+def _given_up_quietly(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A request that is ended with its deadline leaves a task of aiohttp's behind, which finds the connection closed. Whoever asked knows already."""
+    if not isinstance(context.get("exception"), ConnectionError):
+        loop.default_exception_handler(context)
+
+
 def temporary(path: str) -> str:
     """A name nobody else writes to, which says when it was made."""
     return f"{path}.part-{int(time.time())}-{secrets.token_hex(4)}"
@@ -265,6 +272,7 @@ class Objects:
 
     def __init__(self, fs: Any, root: str, ask: Asker) -> None:
         self._fs, self._ask = fs, ask
+        fs.loop.set_exception_handler(_given_up_quietly)
         self._bucket, _, prefix = root.partition("/")
         self._prefix = f"{prefix.strip('/')}/".removeprefix("/")
 

@@ -16,6 +16,7 @@ from holdfast.agent.signals import called
 from holdfast.checkpoint.memory import available_bytes
 from holdfast.cli.words import count
 from holdfast.domain import mesh
+from holdfast.domain.diagnosis import Cause
 from holdfast.domain.job import Budget, JobSpec, Limits, MayChange, Mode, SaveEvery, Stage, Target
 from holdfast.domain.metric import METRICS, USER_PREFIX, Scope
 from holdfast.domain.plan import Rung
@@ -102,23 +103,30 @@ def never_of(texts: Sequence[str]) -> tuple[str, ...]:
 
 
 def budgets_of(texts: Sequence[str]) -> tuple[Budget, ...]:
-    """--budget: [RUNG:]COUNT/TIME."""
+    """--budget: [RUNG][,CAUSE]:COUNT/TIME, or COUNT/TIME."""
     return tuple(map(_budget, texts))
 
 
 def _budget(text: str) -> Budget:
-    rung, colon, rest = text.rpartition(":")
+    of, _, rest = text.rpartition(":")
     count, _, within = rest.partition("/")
     if not count.isdecimal() or not within:
-        raise UserError(f"--budget is COUNT/TIME or RUNG:COUNT/TIME, such as 20/1h or replace:3/1d, not {text!r}")
-    return Budget(count=int(count), within_s=time_of("--budget", within) or 0.0, rung=_rung("--budget", rung) if colon else "")
+        raise UserError(f"--budget is COUNT/TIME, RUNG:COUNT/TIME, CAUSE:COUNT/TIME or RUNG,CAUSE:COUNT/TIME, such as 20/1h or replace,hang:3/1d, not {text!r}")
+    words = [word.strip() for word in of.split(",") if word.strip()]
+    causes = [word for word in words if word in tuple(Cause)]
+    rungs = [_rung("--budget", word, also=[str(cause) for cause in Cause]) for word in words if word not in causes]
+    if len(causes) > 1 or len(rungs) > 1:
+        raise UserError(f"--budget {text!r} names {' and '.join(words)}; expected one rung and one cause at most. Write --budget once for each")
+    return Budget(count=int(count), within_s=time_of("--budget", within) or 0.0, rung="".join(rungs), cause="".join(causes))
 
 
-def _rung(option: str, text: str) -> str:
+def _rung(option: str, text: str, *, also: Sequence[str] = ()) -> str:
+    """`also`: what might have been meant beside a rung."""
     names = [rung.name.lower() for rung in Rung if rung is not Rung.STOP]
     if text not in names:
-        near = get_close_matches(text, names, n=1)
-        raise UserError(f"{option}: there is no rung {text!r}; {f'did you mean {near[0]!r}?' if near else 'there are ' + ', '.join(names)}")
+        near = get_close_matches(text, [*names, *also], n=1)
+        what = "rung or cause" if also else "rung"
+        raise UserError(f"{option}: there is no {what} {text!r}; {f'did you mean {near[0]!r}?' if near else 'there are ' + ', '.join([*names, *also])}")
     return text
 
 

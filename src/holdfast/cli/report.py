@@ -44,7 +44,7 @@ from holdfast.cli.words import (
 from holdfast.domain.diagnosis import Diagnosis
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.incident import Incident, IncidentPhase
-from holdfast.domain.plan import Plan
+from holdfast.domain.plan import Candidate, Plan
 from holdfast.domain.state import State
 
 _TABLE_ROWS = 24  # Of a chart's figures; the rest is in the history itself.
@@ -340,11 +340,16 @@ def _candidates(plan: Plan) -> str:
         return ""
     rows = "".join(
         f"<tr><td>{'→ ' if one.name == plan.name else ''}{one.name}</td>"
-        + (f"<td>{duration(one.cost_s)}</td><td>{100 * one.risk:.0f} %</td><td>{duration(one.expected_s)}</td>" if one.possible else "<td>–</td>" * 3)
+        + ("".join(f"<td>{said}</td>" for said in _weighed(one)) if one.possible else "<td>–</td>" * 4)
         + f"<td>{escape(one_line(one.because))}</td></tr>"
         for one in plan.candidates
     )
-    return f"<table><thead><tr><th>rung</th><th>costs</th><th>in vain</th><th>expected</th><th>because</th></tr></thead><tbody>{rows}</tbody></table>"
+    head = "".join(f"<th>{said}</th>" for said in ("rung", "costs", "of it again", "in vain", "expected", "because"))
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _weighed(one: Candidate) -> tuple[str, ...]:
+    return duration(one.cost_s), duration(one.again_s), f"{100 * one.risk:.0f} %", duration(one.expected_s)
 
 
 def _list(title: str, lines: Iterable[str]) -> str:

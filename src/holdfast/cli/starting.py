@@ -99,7 +99,7 @@ def run(
         list[str] | None, typer.Option(metavar="RUNG", help="Never do this: rejoin, respawn, replace, shrink, roll_back. May be given often.")
     ] = None,
     budget: Annotated[
-        list[str] | None, typer.Option(metavar="[RUNG:]COUNT/TIME", help="At most so many remedies, such as replace:3/1h. May be given often.")
+        list[str] | None, typer.Option(metavar="[RUNG|CAUSE:]COUNT/TIME", help="At most so many remedies, such as replace:3/1h. May be given often.")
     ] = None,
     skip_batches: Annotated[
         int | None,

@@ -157,7 +157,7 @@ class Core(Running):
             state.smaller, state.moving, state.refused, state.draining = "", "", {}, ()
             leaving.lift_all(state)
             slowness.lift_all(state)
-            state.trial, state.at_most, state.deal = None, -1, ()
+            state.trial, state.at_most, state.none_before, state.deal = None, -1, -1, ()
             if state.spec is not None and state.spec.argv != event.spec.argv:
                 state.treatment = Treatment()  # What a draw was may be another thing now.
             state.fitting = state.fitting.upwards() if state.spec is not None and state.spec.argv == event.spec.argv else Fitting()

@@ -73,7 +73,7 @@ class Deciding(Forming):
             return
         if plan.rung is not Rung.STOP and diagnosis.cause not in TRAINING:
             plan = replicas.with_holders(state, plan, self._lost_ranks(gang, diagnosis), kept=bool(gang.waiting) and not rejoining.goes_back(state))
-        state.attempts.append(treating.attempt(state, verifying.attempt(state, diagnosis, plan.rung, self._blamed(diagnosis, gang)), diagnosis, plan))
+        self._note_attempt(diagnosis, plan)
         incident = replace(
             incident, diagnoses=(*incident.diagnoses, diagnosis), plans=(*incident.plans, plan),
             exits_judged=len(incident.exits), findings_judged=len(incident.findings),
@@ -100,8 +100,8 @@ class Deciding(Forming):
         assert gang is not None
         if incident is not None:
             self._close(incident, IncidentPhase.RESOLVED, because, step_after=max(gang.restore_step, -1))
-        verifying.passed(self.state, because)
         treating.passed(self.state)
+        verifying.ended(self.state, because)
         self._end(Outcome.FINISHED, 0, because)
 
     def _stop_waiting(self, gang: Gang, because: str) -> None:
@@ -173,7 +173,7 @@ class Deciding(Forming):
         fleet = self._fleet(gang, blamed=self._blamed(diagnosis, gang), can_rejoin=rejoining.cannot(state))
         if diagnosis.cause in TRAINING:
             history = state.attempts[:-1] if only else state.attempts  # The last one is of the plan that the person did not want.
-            return treat(diagnosis, history, fleet, policy, state.treatment, at=state.at, only=only)
+            return treat(diagnosis, history, fleet, policy, state.treatment, spec.learned, at=state.at, only=only)
         return decide(diagnosis, state.attempts, fleet, policy, spec.learned, at=state.at, job=spec.job, adjustment=adjustment)
 
     def _fleet(self, gang: Gang, *, blamed: str, can_rejoin: str) -> Fleet:
@@ -184,7 +184,7 @@ class Deciding(Forming):
             checkpoint=gang.restore or "", checkpoint_step=gang.restore_step, blamed=blamed, avoided=state.avoided,
             asked=spec.nodes, least=replicas.least(state), block=replicas.block(state),
             refused={int(nodes): why for nodes, why in state.refused.items()}, costs=costs_of(state.incidents, self._first_s(gang)),
-            can_rejoin=can_rejoin, goes_back=rejoining.goes_back(state),
+            can_rejoin=can_rejoin, goes_back=rejoining.goes_back(state), none_before=state.none_before,
             node_wait=node_wait(
                 state.absences, otherwise_s=policy.node_wait_s, cleaning_s=policy.kill_wait_s if len(usable) + cleaning >= spec.nodes else None
             ),
@@ -192,6 +192,11 @@ class Deciding(Forming):
 
     def _first_s(self, gang: Gang) -> float | None:
         return None if gang.ready_after_s is None else gang.ready_after_s + self._policy.abort_grace_s
+
+    def _note_attempt(self, diagnosis: Diagnosis, plan: Plan) -> None:
+        state, gang = self.state, self.state.gang
+        assert gang is not None
+        state.attempts.append(treating.attempt(state, verifying.attempt(state, diagnosis, plan.rung, self._blamed(diagnosis, gang)), diagnosis, plan))
 
     def _note_refused(self, diagnosis: Diagnosis, gang: Gang) -> None:
         """A script that fails before its first step on fewer nodes, in the same way twice, and took steps on more, does not run on so few."""

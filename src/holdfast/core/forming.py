@@ -5,16 +5,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from holdfast.core import asking, membership, rejoining, replicas, slowness
-from holdfast.core.base import BROKEN_CODE, PERMANENT_CODE, Base
-from holdfast.domain.diagnosis import Cause
+from holdfast.core.base import BROKEN_CODE, Base
 from holdfast.domain.effect import FindCheckpoint, StartGang, StartStore
-from holdfast.domain.event import EffectDone
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.job import JobPhase, Outcome
-from holdfast.domain.plan import Plan, Remedy, Rung, ruled_out
 from holdfast.domain.state import Gang, NodeState
 
 
@@ -88,58 +83,9 @@ class Forming(Base):
         needed = f"{least} to {spec.nodes}" if least < spec.nodes else str(spec.nodes)
         self._end(Outcome.BROKEN, BROKEN_CODE, f"{needed} nodes are needed, {ready} are usable, and no more came in time{refused}{cordoned}")
 
-    # What is restored.
-
     def _find_checkpoint(self) -> None:
         state = self.state
         self._emit(FindCheckpoint(id=self._id(), generation=state.generation, because="every rank must restore the same one", distrusted=state.distrusted))
-
-    def _checkpoint_found(self, gang: Gang, found: EffectDone) -> None:
-        """After a poisoned checkpoint only an older one will do: what is no older was saved by the gang that restored it, and holds the same NaN."""
-        state = self.state
-        last = state.attempts[-1] if state.attempts else None
-        if found.checkpoint and last is not None and last.cause == Cause.POISONED_CHECKPOINT and found.checkpoint_step >= last.step:
-            state.distrusted = (*state.distrusted, found.checkpoint)
-            incident = self._open_incident()
-            if incident is not None:
-                self._keep(incident.tell(state.at, f"{found.checkpoint} is passed over: it is no older than what gave a loss that is not finite"))
-            self._find_checkpoint()
-        elif found.checkpoint and 0 <= state.at_most < found.checkpoint_step:
-            state.distrusted = (*state.distrusted, found.checkpoint)  # It was saved when training had gone wrong already, or as it went.
-            self._find_checkpoint()
-        elif not found.checkpoint and (state.poisoned or self._is_too_late_to_begin_anew()):
-            self._nothing_to_go_back_to()
-        else:
-            state.at_most = -1
-            gang.restore, gang.restore_step, gang.sources = found.checkpoint, found.checkpoint_step, found.sources
-            if not found.checkpoint:
-                self._end_kept(gang)
-            self._start_if_ready()
-
-    def _end_kept(self, gang: Gang) -> None:
-        """They were kept to go back to a checkpoint, and none is left: what they hold is not what a start from nothing begins with."""
-        for node in self._standing(gang):
-            if any(rank in gang.kept for rank in self._ranks_on(gang, node)):
-                self._stop_on(node, gang.kept_of, graceful=False, because="no checkpoint is left for those who lived on to go back to")
-        gang.kept, gang.moved = (), {}
-
-    def _is_too_late_to_begin_anew(self) -> bool:
-        state = self.state
-        return state.at_most >= 0 and state.saved_step >= 0 and (state.trial is None or not state.trial.anew)
-
-    def _nothing_to_go_back_to(self) -> None:
-        """Starting from scratch would throw away all that was trained, most likely to come to the same place again."""
-        names, step, incident = ", ".join(self.state.poisoned), self.state.at_most, self._open_incident()
-        why = f"{names} gave a loss that is not finite as soon as restored" if names else f"none is from step {step} or before, when training was still right"
-        because = (
-            f"no checkpoint is left to go back to: {why}. The data or the code at that step is a likelier "
-            "cause than a checkpoint, and nothing is started from scratch: mend it and resume, or run it under another name"
-        )
-        if incident is not None and incident.plans:
-            if incident.plans[-1].remedy == Remedy.OLDER:  # What comes before it was tried, or could not be.
-                because += f". Training as it is set up is hopeless: {ruled_out(incident.plans[-1].candidates) or 'nothing else is known to try'}"
-            self._keep(replace(incident, plans=(*incident.plans, Plan(rung=Rung.STOP, permanent=True, because=because))))
-        self._end(Outcome.PERMANENT, PERMANENT_CODE, because)
 
     # Starting.
 

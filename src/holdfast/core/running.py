@@ -109,7 +109,7 @@ class Running(Checking):
         incident = self._open_incident()
         if incident is not None and incident.phase is IncidentPhase.ACTING:
             said = f"every rank has finished step {step}" if step >= 0 else "all ranks are up; the script does not beat, so no more can be seen"
-            self._close(incident, IncidentPhase.RESOLVED, said, step_after=max(gang.restore_step, 0) if step >= 0 else -1)
+            self._close(replace(incident, step_resolved=step), IncidentPhase.RESOLVED, said, step_after=max(gang.restore_step, 0) if step >= 0 else -1)
             verifying.begin(self.state)
         slowness.settled(self.state)
 
@@ -159,8 +159,8 @@ class Running(Checking):
 
     def _finding_made(self, event: FindingMade) -> None:
         gang = self.state.gang
-        if gang is None or event.generation != gang.generation:
-            return
+        if gang is None or event.generation != gang.generation or max(event.finding.ranks, default=0) >= self.state.world_size:
+            return  # Of another gang, or of a rank that this one does not have.
         breaks = treating.breaks(self.state, event.finding)
         if treating.is_of_trial(self.state, event.finding):
             return

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from holdfast.core import leaving, membership, profiling, rejoining, standing, treating
 from holdfast.core.base import GOES_CODE, LIMIT_CODE
-from holdfast.core.deciding import Deciding
+from holdfast.core.restoring import Restoring
 from holdfast.domain.effect import CaptureStacks, PartGang
 from holdfast.domain.event import StopAsked
 from holdfast.domain.exit import Exit
@@ -21,7 +21,7 @@ from holdfast.domain.job import JobPhase, Outcome
 from holdfast.domain.state import Gang, NodeState, Pending
 
 
-class Stopping(Deciding):
+class Stopping(Restoring):
     __slots__ = ()
 
     def _trouble(self, finding: Finding, *, began_at: float, examine: bool = False, exit: Exit | None = None) -> None:

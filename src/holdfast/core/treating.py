@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from holdfast.core import checks, standing
+from holdfast.core import checks, standing, verifying
 from holdfast.domain.diagnosis import Diagnosis
 from holdfast.domain.finding import Finding, Severity
 from holdfast.domain.job import MayChange
@@ -60,7 +60,7 @@ def begin(state: State, plan: Plan, diagnosis: Diagnosis, incident: int) -> None
     state.at_most, state.deal = plan.at_most, plan.deal
     anew = not gang.restore and state.at - gang.started_at <= _ANEW_S
     step = state.treatment.step_of(place.last + 1)
-    state.trial = Trial(incident=incident, remedy=plan.remedy, step=step + _BEYOND, suspect=plan.suspect, anew=anew)
+    state.trial = Trial(incident=incident, remedy=plan.remedy, step=step + _BEYOND, suspect=plan.suspect, distrusted=state.distrusted, anew=anew)
     if plan.retire:
         state.cordoned.setdefault(plan.retire, f"it computes wrongly: {plan.because}; {diagnosis.because}")
         _accuse(state, incident, plan.retire, plan.because)
@@ -89,8 +89,7 @@ def passed(state: State) -> None:
         if trial.suspect not in state.checks:  # Else it was left for a spare, and is being checked already.
             checks.suspect(state, trial.suspect, said)
         standing.found(state, Finding(kind="suspect_node", node=trial.suspect, since=state.at, severity=Severity.WARNING, because=said))
-    incident = state.incidents[trial.incident - 1]
-    state.incidents[incident.id - 1] = incident.tell(state.at, said)
+    verifying.prove(state, state.incidents[trial.incident - 1], said)
 
 
 def _accuse(state: State, number: int, node: str, because: str) -> None:

@@ -65,6 +65,7 @@ class Incident:
     story: tuple[Line, ...] = ()
     step_before: int = -1
     step_after: int = -1  # Where training went on; the difference is the work that had to be done again.
+    step_resolved: int = -1  # What every rank had finished when it was resolved; -1: they do not tell.
     costs: dict[str, float] = field(default_factory=dict)  # Seconds by bucket, from first sign to outcome.
     kept: bool = False  # Those who lived on went on in the processes they had.
     stands: bool = False  # Nothing was stopped for it: the gang runs on.

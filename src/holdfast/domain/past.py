@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class PastRemedy:
     """One rung that was stood on in an incident, and whether training went on from it."""
 
-    rung: str  # "rejoin", "respawn", "replace", "shrink".
+    rung: str  # "rejoin", "respawn", "replace", "shrink"; of a roll back its remedy: "replay", "skip", "change", "older".
     worked: bool  # And what it was for was not seen again at once.
     cost_s: float  # From the moment it was chosen until training went on, or until the next fault.
 

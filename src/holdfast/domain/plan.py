@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
@@ -42,6 +41,7 @@ class Candidate:
     because: str  # What it would do and what the figures rest on; of one that is not possible, why not.
     possible: bool = True
     cost_s: float = 0.0  # Seconds lost until training is where it was: stop, wait, rendezvous, restore, work done again.
+    again_s: float = 0.0  # Of these, work done again.
     risk: float = 0.0  # The chance that it does not help,
     failed_s: float = FAILED_S  # and what is left to pay then.
     remedy: str = ""  # Of a roll back.
@@ -90,8 +90,3 @@ class Plan:
     def shrinks(self) -> bool:
         """Whether more nodes leave than come in for them: at once, or when patience is at its end."""
         return len(self.drop) > len(self.take)
-
-
-def ruled_out(candidates: Sequence[Candidate]) -> str:
-    """Those that were not possible, and why."""
-    return "; ".join(f"{one.name}: {one.because}" for one in candidates if not one.possible)

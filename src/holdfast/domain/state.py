@@ -125,7 +125,7 @@ class Attempt:
     node: str = ""  # Who was to blame, where one node was.
     nodes: int = 0  # Of the gang that failed.
     at: float = 0.0
-    came_back: bool = False  # The same was there again before the remedy had proved itself.
+    came_back: bool = False  # It did not help: before it had proved itself the same was there again, or training did not go on as before.
     remedy: str = ""  # Of training gone wrong: what was tried,
     place: Window | None = None  # and the draws it went wrong with.
     ranks: tuple[int, ...] = ()  # Who had it first, where not all did.
@@ -139,6 +139,7 @@ class Trial:
     remedy: str
     step: int  # That many must be finished.
     suspect: str = ""  # The node whose ranks another one computes.
+    distrusted: tuple[str, ...] = ()  # Checkpoints that were not to be restored before it was begun.
     anew: bool = False  # Little would be lost by beginning from nothing, where no checkpoint is old enough.
 
 
@@ -170,6 +171,7 @@ class State:
     treatment: Treatment = field(default_factory=Treatment)  # What training does otherwise than the script says, because it had gone wrong.
     trial: Trial | None = None  # A remedy for that, which has not proved itself yet.
     at_most: int = -1  # The newest step that the next gang may restore; -1: any.
+    none_before: int = -1  # No checkpoint is from this step or before: one was looked for.
     deal: tuple[str, ...] = ()  # The nodes of the next gang in the order of their ranks, where that is to be another than before.
     distrusted: tuple[str, ...] = ()  # Checkpoints not to restore again.
     avoided: tuple[str, ...] = ()  # Nodes that are up and are taken only when there are no others.

@@ -46,14 +46,15 @@ def _node(incident: Incident) -> str:
 
 
 def _remedies(incident: Incident) -> tuple[PastRemedy, ...]:
-    """Every plan but the last met another fault; the last one too, when it did not prove itself. What each cost is the time from
-    when it was chosen to when the next one was, or to the end."""
+    """Every plan but the last met another fault. The last one is counted when it is known what came of it: a job may end before. What each cost is the time
+    from when it was chosen to when the next one was, or to the end."""
     chosen_at = [line.at for line in incident.story if line.what.startswith("acting:")]
     ends = [*chosen_at[1:], incident.closed_at if incident.closed_at is not None else (chosen_at or [0.0])[-1]]
     acted = [plan for plan in incident.plans if plan.rung.name != "STOP"]
     found = []
     for place, (plan, at, end) in enumerate(zip(acted, chosen_at, ends, strict=False)):
-        worked = place == len(incident.plans) - 1 and incident.phase is IncidentPhase.RESOLVED and incident.outcome in ("", "worked")
-        if worked or place < len(incident.plans) - 1 or not incident.is_open:
-            found.append(PastRemedy(rung=plan.rung.name.lower(), worked=worked, cost_s=max(0.0, end - at)))
+        last = place == len(incident.plans) - 1
+        if not last or incident.outcome or incident.phase is IncidentPhase.GAVE_UP:
+            worked = last and incident.outcome == "worked"
+            found.append(PastRemedy(rung=plan.name, worked=worked, cost_s=max(0.0, end - at)))
     return tuple(found)

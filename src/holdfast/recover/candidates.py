@@ -38,6 +38,7 @@ class Fleet:
     lost: tuple[str, ...]  # Also those that a person has cordoned.
     checkpoint: str = ""  # The one the gang that failed was restored from.
     checkpoint_step: int = -1
+    none_before: int = -1  # No checkpoint is from this step or before.
     blamed: str = ""  # The one node on which the culprits ran, where there is one.
     avoided: tuple[str, ...] = ()  # Taken only when there are no others.
     asked: int = 0  # Nodes of the whole gang; 0: as many as it has.
@@ -73,7 +74,12 @@ class Fleet:
         """It is a restart of fewer, and without work done again where they hold what was done."""
         costs = self.costs
         seconds = min(BELIEVED["rejoin"][1], costs.restart_s) if costs.rejoin_s is None else costs.rejoin_s
-        return seconds + (costs.again_s if self.goes_back else 0.0)
+        return seconds + self.again_s
+
+    @property
+    def again_s(self) -> float:
+        """Work that survivors would do again."""
+        return self.costs.again_s if self.goes_back else 0.0
 
     @property
     def smaller(self) -> Smaller:
@@ -137,14 +143,15 @@ def _rejoin(fleet: Fleet) -> Candidate:
     said = why_not or f"survivors {what}; a rejoin: {seen}"
     # One that fails is followed by a restart of all, which does the same work again and no more.
     failed_s = fleet.costs.restart_s if fleet.goes_back else fleet.costs.all_s
-    return Candidate(rung=Rung.REJOIN, possible=not why_not, cost_s=fleet.rejoin_s, failed_s=failed_s, because=said)
+    return Candidate(rung=Rung.REJOIN, possible=not why_not, cost_s=fleet.rejoin_s, again_s=fleet.again_s, failed_s=failed_s, because=said)
 
 
 def _respawn(fleet: Fleet, cost_s: float) -> Candidate:
     why_not = _where_it_was(fleet)
     if why_not:
         return Candidate(rung=Rung.RESPAWN, possible=False, because=why_not)
-    return Candidate(rung=Rung.RESPAWN, cost_s=cost_s, because=f"all ranks start again where they were; a restart: {fleet.costs.rests_on}")
+    said = f"all ranks start again where they were; a restart: {fleet.costs.rests_on}"
+    return Candidate(rung=Rung.RESPAWN, cost_s=cost_s, again_s=fleet.costs.again_s, because=said)
 
 
 def _where_it_was(fleet: Fleet) -> str:
@@ -157,13 +164,14 @@ def _where_it_was(fleet: Fleet) -> str:
 def _replace(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, learned: Learned | None, cost_s: float, *, again: bool) -> Candidate:
     missing = fleet.whole - fleet.usable if fleet.too_small else len(fleet.drop) - len(fleet.spares)
     if (fleet.drop or fleet.too_small) and missing <= 0:
-        return Candidate(rung=Rung.REPLACE, cost_s=cost_s, because=f"spares are there; a restart: {fleet.costs.rests_on}")
+        return Candidate(rung=Rung.REPLACE, cost_s=cost_s, again_s=fleet.costs.again_s, because=f"spares are there; a restart: {fleet.costs.rests_on}")
     if missing > 0:
         wait = fleet.node_wait
         said = f"{missing} {'nodes are' if missing > 1 else 'node is'} waited for, {wait.seconds:.0f} s: {wait.rests_on}; a restart: {fleet.costs.rests_on}"
-        return Candidate(rung=Rung.REPLACE, cost_s=waiting_costs_s(wait.seconds, fleet.smaller), because=said)
+        return Candidate(rung=Rung.REPLACE, cost_s=waiting_costs_s(wait.seconds, fleet.smaller), again_s=fleet.costs.again_s, because=said)
     why = elsewhere(diagnosis, history, fleet, learned, again=again)
-    return Candidate(rung=Rung.REPLACE, possible=bool(why), cost_s=cost_s if why else 0.0, because=why or "the node itself shows no fault")
+    again_s = fleet.costs.again_s if why else 0.0
+    return Candidate(rung=Rung.REPLACE, possible=bool(why), cost_s=cost_s if why else 0.0, again_s=again_s, because=why or "the node itself shows no fault")
 
 
 def _shrink(fleet: Fleet, wait_s: float) -> Candidate:
@@ -175,7 +183,8 @@ def _shrink(fleet: Fleet, wait_s: float) -> Candidate:
     wait, unit = fleet.node_wait, f"replicas of {fleet.block} nodes" if fleet.block > 1 else "nodes"
     go_on = f"{fleet.usable // fleet.block} of {fleet.whole // fleet.block} {unit} go on"
     said = f"{go_on}, {how}: {in_words(wait.seconds, fleet.smaller)}; a node: {wait.rests_on}"
-    return Candidate(rung=Rung.SHRINK, cost_s=shrinking_costs_s(fleet.node_wait.seconds, fleet.smaller) + wait_s, because=said)
+    again_s = fleet.costs.again_s if why_not else 0.0
+    return Candidate(rung=Rung.SHRINK, cost_s=shrinking_costs_s(fleet.node_wait.seconds, fleet.smaller) + wait_s, again_s=again_s, because=said)
 
 
 def _cannot_shrink(fleet: Fleet) -> str:

@@ -24,10 +24,12 @@ from typing import Final
 
 from holdfast.domain.diagnosis import Cause, Diagnosis
 from holdfast.domain.job import SKIP_BATCHES, Policy
-from holdfast.domain.plan import FAILED_S, Candidate, Plan, Remedy, Rung, ruled_out
+from holdfast.domain.learned import Learned
+from holdfast.domain.plan import FAILED_S, Candidate, Plan, Remedy, Rung
 from holdfast.domain.state import Attempt
 from holdfast.domain.treatment import Treatment, Window, joined
 from holdfast.recover.candidates import PERSON_S, Fleet, forbidden
+from holdfast.recover.worth import remembered
 
 HOPELESS: Final = 0.1  # What is less likely to help is not tried.
 _NEAR: Final = 4  # Draws: what goes wrong so close to where it did before is the same.
@@ -40,11 +42,12 @@ _CHANGE: Final = {Cause.NOT_FINITE: 0.3, Cause.DIVERGED: 0.6}
 
 
 def treat(
-    diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, policy: Policy, treatment: Treatment, *, at: float = 0.0, only: str = ""
+    diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, policy: Policy, treatment: Treatment, learned: Learned | None = None, *, at: float = 0.0,
+    only: str = "",
 ) -> Plan:  # fmt: skip
     """The remedy for `diagnosis`. `only`: the one a person has chosen among those that were possible."""
-    case = _case(diagnosis, history, fleet, policy, treatment)
-    plans = [_replay(case), _skip(case), _change(case), _older(case)]
+    case = _case(diagnosis, history, fleet, policy, treatment, learned)
+    plans = [_from_what_is_there(case, *weighed) for weighed in (_replay(case), _skip(case), _change(case), _older(case))]
     forbids = forbidden(Rung.ROLL_BACK, diagnosis.cause, history, policy, at) or _used_up(diagnosis, history, policy)
     stop = Candidate(rung=Rung.STOP, cost_s=PERSON_S, because="a person reads the report and acts")
     candidates = (*(replace(one, possible=False, because=forbids) if forbids and one.possible else one for one, _ in plans), stop)
@@ -67,15 +70,18 @@ class _Case:
     fleet: Fleet
     policy: Policy
     treatment: Treatment
+    learned: Learned | None
 
     def tried(self, remedy: Remedy) -> int:
         return sum(one.remedy == remedy for one in self.here)
 
-    def candidate(self, remedy: Remedy, chance: float, because: str, *, failed_s: float = FAILED_S) -> Candidate:
+    def candidate(self, remedy: Remedy, believed: float, because: str, *, failed_s: float = FAILED_S) -> Candidate:
+        """`believed`: of its chance, before the record of earlier jobs. What has just failed here counts more than that."""
         times = self.tried(remedy)
+        chance = believed if times else remembered(remedy, self.diagnosis.cause, believed, self.learned)
         known = f"; it was tried {times} {'times' if times > 1 else 'time'} here" if times else ""
         return Candidate(
-            rung=Rung.ROLL_BACK, remedy=remedy, cost_s=self.fleet.costs.all_s, risk=1.0 - chance, failed_s=failed_s,
+            rung=Rung.ROLL_BACK, remedy=remedy, cost_s=self.fleet.costs.all_s, again_s=self.fleet.costs.again_s, risk=1.0 - chance, failed_s=failed_s,
             because=f"{because}; a restart: {self.fleet.costs.rests_on}{known}",
         )  # fmt: skip
 
@@ -86,7 +92,9 @@ class _Case:
 _Weighed = tuple[Candidate, Plan | None]
 
 
-def _case(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, policy: Policy, treatment: Treatment) -> _Case:
+def _case(
+    diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, policy: Policy, treatment: Treatment, learned: Learned | None
+) -> _Case:  # fmt: skip
     place = place_of(diagnosis, treatment)
     around = next((one for one in joined((*treatment.left_out, place)) if one.first <= place.first <= one.last), place)
     flipped = diagnosis.cause is Cause.REPLICAS_DISAGREE
@@ -95,11 +103,17 @@ def _case(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, policy
     # What was tried against a flipped bit says nothing of bad data.
     alike = [one for one in history if one.remedy and (one.cause == Cause.REPLICAS_DISAGREE) == flipped]
     here = tuple(one for one in alike if one.place is not None and first <= one.place.last and one.place.first <= last)
-    return _Case(diagnosis=diagnosis, place=place, here=here, fleet=fleet, policy=policy, treatment=treatment)
+    return _Case(diagnosis=diagnosis, place=place, here=here, fleet=fleet, policy=policy, treatment=treatment, learned=learned)
 
 
 def _impossible(remedy: Remedy, because: str) -> _Weighed:
     return Candidate(rung=Rung.ROLL_BACK, remedy=remedy, possible=False, because=because), None
+
+
+def _from_what_is_there(case: _Case, candidate: Candidate, plan: Plan | None) -> _Weighed:
+    if plan is None or plan.at_most > case.fleet.none_before:
+        return candidate, plan
+    return _impossible(Remedy(candidate.remedy), f"no checkpoint from step {plan.at_most} or before is there")
 
 
 # The remedies.
@@ -180,6 +194,8 @@ def _older(case: _Case) -> _Weighed:
         return _impossible(Remedy.OLDER, "all replicas restored the same, whichever it was")
     if not case.here:
         return _impossible(Remedy.OLDER, "the newest checkpoint before it is as good as any, as far as is known")
+    if not fleet.checkpoint and fleet.none_before >= 0:
+        return _impossible(Remedy.OLDER, f"no checkpoint from step {fleet.none_before} or before is there")
     if not fleet.checkpoint or fleet.checkpoint_step <= 0:
         return _impossible(Remedy.OLDER, "nothing older is there: the gang had begun from nothing")
     said = f"{fleet.checkpoint} may have been on its way there already: an older one is restored"
@@ -190,7 +206,7 @@ def _older(case: _Case) -> _Weighed:
 
 def _stop(case: _Case, candidates: Sequence[Candidate]) -> Plan:
     tried = [f"{remedy} {n} time{'s' if n > 1 else ''}" for remedy in Remedy if (n := case.tried(remedy))]
-    left = ruled_out(candidates)
+    left = "; ".join(f"{one.name}: {one.because}" for one in candidates if not one.possible)
     done = f"was not mended by {', '.join(tried)}" if tried else "is not to be mended by what may be done"
     because = f"{case.diagnosis.because}. It {done}{f' ({left})' if left else ''}: training as it is set up is hopeless"
     return Plan(rung=Rung.STOP, permanent=True, because=because)

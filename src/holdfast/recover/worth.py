@@ -81,5 +81,12 @@ def worth(rung: str, diagnosis: Diagnosis, learned: Learned, *, again: bool) -> 
     return Worth(rung=rung, tries=tries, worked=worked, chance=chance, cost_s=cost_s)
 
 
+def remembered(remedy: str, cause: str, believed: float, learned: Learned | None) -> float:
+    """The chance of a remedy for training gone wrong: what is believed of it, and how it did in earlier jobs."""
+    rows = [row for row in (learned or Learned()).remedies if (row.cause, row.fingerprint, row.rung) == (cause, "", remedy)]
+    tries, worked = sum(row.worked + row.failed for row in rows), sum(row.worked for row in rows)
+    return (PRIOR * believed + worked) / (PRIOR + tries)
+
+
 def _spent_s(row: Remedy) -> float:
     return row.worked * row.worked_s + row.failed * row.failed_s
