@@ -118,7 +118,8 @@ def _standing(state: State) -> Text:
 
 
 def _step_text(state: State) -> str:
-    return f"{max(state.step, state.step_best):,}" if max(state.step, state.step_best) >= 0 else "–"
+    known = max(state.step, state.step_best, state.saved_step)  # A save is told of at once, steps now and then.
+    return f"{known:,}" if known >= 0 else "–"
 
 
 # One job.

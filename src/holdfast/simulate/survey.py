@@ -6,7 +6,7 @@ import statistics
 import time
 import traceback
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast.simulate.failures import Failure
@@ -30,8 +30,10 @@ class Survey:
     hashes: dict[str, str]  # Seed to the hash of its event log.
 
 
-def survey(seeds: Sequence[int], *, story: bool = False, failures: Sequence[Failure] = ()) -> Survey:
-    """Run each seed, go on after one that fails, and count."""
+def survey(
+    seeds: Sequence[int], *, story: bool = False, failures: Sequence[Failure] = (), nodes: int | None = None, each: Callable[[], None] = lambda: None
+) -> Survey:
+    """Run each seed, go on after one that fails, and count. `each` is called after each."""
     outcomes: Counter[str] = Counter()
     sites = dict.fromkeys(SITES, 0)
     failed: dict[str, str] = {}
@@ -40,7 +42,7 @@ def survey(seeds: Sequence[int], *, story: bool = False, failures: Sequence[Fail
     for seed in seeds:
         lines: list[str] | None = [] if story else None
         try:
-            report = run(seed, lines=lines, failures=failures)
+            report = run(seed, lines=lines, failures=failures, nodes=nodes)
         except AssertionError as error:
             failed[str(seed)] = str(error) or traceback.format_exc(limit=-1)
         else:
@@ -51,6 +53,7 @@ def survey(seeds: Sequence[int], *, story: bool = False, failures: Sequence[Fail
             for site, hits in report.hits.items():
                 sites[site] += hits
         print(*lines or (), sep="\n", end="\n" if lines else "")
+        each()
     wall_s = time.perf_counter() - began
     return Survey(
         seeds=len(seeds), failed=failed, outcomes=dict(sorted(outcomes.items())), sites=dict(sorted(sites.items(), key=lambda one: (one[1], one[0]))),

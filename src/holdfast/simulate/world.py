@@ -103,14 +103,15 @@ def run(
     crash_before_write: int = 0,
     crash_after_write: int = 0,
     poisoned: int | None = None,
+    nodes: int | None = None,
     lines: list[str] | None = None,
 ) -> Report:
     """One world from one seed. Raises `Broken`, or whatever the core raised, when a promise is not kept.
 
     `failures` is a recording of lost machines, else the seed makes them up. `poisoned` of the newest checkpoints turn to NaN at some time; by default the seed
-    says how many.
+    says how many. `nodes`: of the gang, where it is not for the seed to say; one more of 32 is a spare.
     """
-    world = _make(seed, journal(), severity, scale, lines)
+    world = _make(seed, journal(), severity, scale, nodes, lines)
     if severity:
         _make_trouble(world, scale, failures)
         _operate(world, seed)
@@ -128,13 +129,15 @@ def run(
     )  # fmt: skip
 
 
-def _make(seed: int, journal: Journal, severity: float, scale: float, lines: list[str] | None) -> World:
+def _make(seed: int, journal: Journal, severity: float, scale: float, nodes: int | None, lines: list[str] | None) -> World:
     dice = random.Random(seed)
     spec = JobSpec(
         job=f"seed-{seed}", argv=("train.py",),
         nodes=dice.randint(1, 1 + round(8 * scale)), spares=dice.choice((0, 1, 2, 4)), ranks_per_node=dice.choice((1, 2)),
         policy=Policy(max_restarts=3 if dice.random() < 0.06 else None, node_wait_s=dice.choice((60.0, 600.0, 600.0))),
     )  # fmt: skip
+    if nodes is not None:
+        spec = replace(spec, nodes=nodes, spares=max(spec.spares, nodes // 32))
     spec, split = _split(_elastic(spec, seed), seed)
     world = World(dice, Clock(now=_EPOCH), spec, latency_s=dice.choice((0.001, 0.02, 0.5)), lines=lines)
     world.control = VirtualControl(world, journal)
