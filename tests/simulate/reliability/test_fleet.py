@@ -173,8 +173,8 @@ def test_repair_is_as_drawn(draws: int) -> None:
     dice = np.random.default_rng(3)
     times = dice.exponential(10.0, draws)
     agrees(repair.within(10.0, mean_s=10.0), times <= 10.0, draws)
-    measured = repair.Percentiles.of({0.0: 0.0, 0.5: 222.0, 0.9: 600.0, 1.0: 4000.0})
-    drawn = np.interp(dice.random(draws), measured.shares, measured.seconds)
+    measured = repair.Percentiles(points=((0.0, 0.0), (0.5, 222.0), (0.9, 600.0), (1.0, 4000.0)))
+    drawn = np.interp(dice.random(draws), *zip(*measured.points, strict=True))
     agrees(measured.within(500.0), drawn <= 500.0, draws)
     agrees(measured.mean_s, drawn, draws)
 
