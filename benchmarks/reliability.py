@@ -6,16 +6,21 @@ have such fleets, each figure at its slow end: group build, replacement of a nod
 a NaN. The report begins with how the result hangs on each of them, and has every time of ours multiplied by ten. Best published: 97 % on 9,600 GPUs
 (ByteRobust).
 
-What is done about a failure: survivors part and go on with what they have, and give it to ranks that are new. A node is lost with the whole replica it is part
-of, 16 nodes, of which 15 then stand idle: the other 127 replicas go on at once, and it comes back, with state from a live one, when its node is replaced, no
-sooner than the product's cool-down of 300 s allows. Assumed with it: that each replica holds all of the state, as in DistributedDataParallel. Where the
-optimizer is sharded over the replicas (ZeRO, FSDP across them) that holds only if the shards are copied; rows say what is left without it.
+What is done about a failure: survivors part and go on with what they have, and give it to ranks that are new; all wait while it is given. A node is lost with
+the whole replica it is part of, the nodes of which then stand idle: the other replicas go on at once, and it comes back, with state from a live one, at the
+first save after its node is replaced and the cool-down is over.
+
+The layout is Llama 3's, tensor 8 and pipeline 16, with the optimizer sharded over 8 of 128 data-parallel ranks (HSDP): 16 replicas of 1,024 GPUs. It is what
+fits: more replicas leave too little memory for activations at the speed that Llama 3 had, fewer stand more GPUs idle. What a new GPU gets is its part of the
+state, over its own link, at the slowest rate that somebody has published for it. Cool-down and time from save to save are the operator's (`--resize-every-s`,
+`--checkpoint-every`), and are set as is best for this job; rows say what the defaults leave.
 
 Explicit: all 419 failures end a process or a node. With hangs and NaN: whatever concerns the network hangs (49 of 419), silent corruption is a NaN (6).
 """
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 import time
@@ -41,14 +46,24 @@ from holdfast.simulate.reliability.published import DAY_S, Shows
 
 GPUS, GPUS_PER_NODE, DAYS = 16384, 8, 54
 NODES = GPUS // GPUS_PER_NODE
-STATE_GB_PER_GPU = 405e9 * 18 / GPUS / 1e9  # AdamW in mixed precision, 18 bytes a parameter, spread over all.
-LINK_GB_PER_S = 15 / 8  # The slowest links on which copies in memory were tried: 15 Gb/s in a cloud (PCcheck, ASPLOS'25).
+PARAMETERS = 405e9
+MODEL_GPUS = 8 * 16  # Tensor and pipeline parallel, as Llama 3 was trained: so many GPUs hold the model once.
+GIVEN_BYTES = 14.0  # A parameter, AdamW in mixed precision: weights 2, master 4, moments 8. Who is new needs no gradients; what survivors give has none.
+WHOLE_BYTES = 2.0  # Weights that every data-parallel rank keeps between forward and backward (Llama 3, section 3.3.2), and 16 more, gradients 4 among them,
+SHARDED_BYTES = 16.0  # that are sharded over the replica.
+# Activations of the first stage without recomputing: 34 bytes × sequence × hidden size / tensor parallel for a layer (arXiv 2205.05198, equation 4 and
+# selective), 7 layers, since Llama 3 took one from that stage, 16 micro-batches of one sequence in flight.
+ACTIVATIONS_GB = 34 * 8192 * 16384 / 8 * 7 * 16 / 1e9
+GPU_GB = 80.0
 REPAIR_S = DAY_S  # Assumed, as nobody publishes it; spares are as many as make running out of them a chance of one in a thousand.
 STOCK_OUT = 0.001
-REPLICAS = 128  # Of data parallelism, as Llama 3 was trained: 8 by tensor and 16 by pipeline make one of 128 GPUs, or 16 nodes.
+REPLICAS = 16  # The most that fit beside the activations, of powers of two: see `memory_gb`.
+COOL_DOWN_S = 60.0  # --resize-every-s: no longer than a replacement takes.
+SEQUENCES = 2048  # Of 8,192 tokens in a batch of 16 M: 16 for each of 128 data-parallel ranks.
 EXPLICIT_BAR, MIXED_BAR = 99.0, 98.0
+LAYOUTS = (4, 8, 16, 32, 64, 128)
 CORE_LIVES = 9
-CORE_NODES = 4  # Of a replica, where the real core lives it: it takes time as the square of the nodes, and 16 would take half an hour.
+CORE_NODES = 16  # Of a replica, where the real core lives it: it takes time as the square of the nodes, and 128 would take an hour.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +83,7 @@ class Inputs:
     # Published, at the slow end.
     group_build: float = published.GROUP_BUILD.worst_s
     replaced: float = published.REPLACEMENT.worst_s
-    fetched: float = published.STATE_OVER_NETWORK.worst_s
+    gb_per_s: float = published.PEER_GB_PER_S.worst  # Of state, from a GPU to one of another node.
     first_step: float = published.FIRST_STEP.worst_s
     save: float = published.SAVE_STALL.worst_s
     nan_found: float = published.NAN_FOUND.best_s  # The mean of theirs: what is lost in the long run is the mean. Their slowest has a row of its own.
@@ -78,25 +93,65 @@ class Inputs:
     spares: int = 0  # 0: as many as are needed for REPAIR_S.
     both_copies_lost: float = 0.0  # Share of lost nodes.
     shape: float = 1.0
-    save_every: float = 0.0  # 0: the best interval of whole steps.
+    remote: bool = False  # State of who is new is in the remote store, and with no peer.
+    first_step_works: bool = False  # The first step counts as the work it is, and only what it takes longer as lost; the ledger counts all of it as lost.
+    whole_micro_batches: bool = False  # Fewer replicas share out the same batch by whole sequences, and all wait for those who have one more.
     # What is done.
     rejoins: bool = True  # Survivors go on with what they have. Else all start again from copies in memory.
     smaller: bool = True  # The other replicas go on while a node is replaced.
     replicas: int = REPLICAS
-    resize_every: float = Policy().resize_every_s
+    resize_every: float = COOL_DOWN_S
+    save_every: float | None = None  # None: as is best, with what a smaller gang lacks until a save; 0: as the product chooses, which does not count that.
+
+    @property
+    def given_gb(self) -> float:
+        """What a GPU that is new gets: its part of the state of a replica."""
+        return PARAMETERS * GIVEN_BYTES * self.replicas / GPUS / 1e9
+
+    @property
+    def memory_gb(self) -> float:
+        """Of a GPU of the first stage."""
+        return PARAMETERS * (WHOLE_BYTES / MODEL_GPUS + SHARDED_BYTES * self.replicas / GPUS) / 1e9 + ACTIVATIONS_GB
+
+    @property
+    def fetched(self) -> float:
+        return published.REMOTE_LOAD.worst_s if self.remote else self.given_gb / self.gb_per_s
+
+    @property
+    def copied(self) -> float:
+        """So far a copy on another node lags behind."""
+        return self.given_gb / self.gb_per_s
+
+    @property
+    def kept(self) -> float:
+        """Of the speed, without one replica."""
+        if not self.whole_micro_batches:
+            return 1.0 - 1.0 / self.replicas
+        ranks = GPUS // MODEL_GPUS
+        return (SEQUENCES / ranks) / math.ceil(SEQUENCES / (ranks - ranks / self.replicas))
+
+    @property
+    def again(self) -> float:
+        """Start, group build and first step."""
+        return self.started + self.group_build + self.first_step - (published.STEP_S if self.first_step_works else 0.0)
 
 
 OURS = ("exit_noticed", "node_noticed", "hang_noticed", "decided", "stacks", "stopped", "parted", "started", "restored_per_gb")
+OURS_IS, LIMIT, PUBLISHED, DERIVED = "measured by us", "policy limit of ours", "published", "derived"
 SOURCES = {
-    "exit_noticed": "ours: detection.py, 99th percentile of 100", "node_noticed": "ours: detection.py, slowest of 6",
-    "hang_noticed": "ours: the detector as it is, on virtual time, steps of 6 s, 99th percentile; measured in this run",
-    "decided": f"ours: the core, from the exit to all answers of {NODES:,} nodes; measured in this run",
-    "stacks": "ours: the longest that stacks of a hang are waited for", "stopped": "ours: the longest between SIGTERM and SIGKILL of a broken gang",
-    "parted": "ours: the longest that survivors may take to leave a broken gang; then they are ended",
-    "started": "ours: recovery.py, slowest of 100 from kill to a finished step, 4 ranks; and a CUDA context on the H200, slowest",
-    "restored_per_gb": "ours: checkpoint.py on the H200, copy and registering of 7.55 GB, a GB",
-    "group_build": published.GROUP_BUILD.source, "replaced": published.REPLACEMENT.source, "fetched": published.STATE_OVER_NETWORK.source,
-    "first_step": published.FIRST_STEP.source, "save": published.SAVE_STALL.source, "nan_found": published.NAN_FOUND.source,
+    "exit_noticed": (OURS_IS, "detection.py, 99th percentile of 100"), "node_noticed": (OURS_IS, "detection.py, slowest of 6"),
+    "hang_noticed": (OURS_IS, "the detector as it is, on virtual time, steps of 6 s, 99th percentile; in this run"),
+    "decided": (OURS_IS, f"the core, from the exit to all answers of {NODES:,} nodes; in this run"),
+    "stacks": (LIMIT, "the longest that stacks of a hang are waited for"), "stopped": (LIMIT, "the longest between SIGTERM and SIGKILL of a broken gang"),
+    "parted": (LIMIT, "the longest that survivors may take to leave a broken gang; then they are ended"),
+    "started": (OURS_IS, "recovery.py, slowest of 100 from kill to a finished step, 4 ranks; and a CUDA context on the H200, slowest"),
+    "restored_per_gb": (OURS_IS, "checkpoint.py on the H200, copy and registering of 7.55 GB, a GB"),
+    "group_build": (PUBLISHED, published.GROUP_BUILD.source), "replaced": (DERIVED, published.REPLACEMENT.source),
+    "gb_per_s": (DERIVED, published.PEER_GB_PER_S.source),
+    "fetched": (DERIVED, "14 bytes a parameter, over the GPUs of a replica, at that rate"), "copied": (DERIVED, "the same, to another node's memory"),
+    "first_step": (PUBLISHED, published.FIRST_STEP.source), "save": (PUBLISHED, published.SAVE_STALL.source),
+    "nan_found": (PUBLISHED, published.NAN_FOUND.source), "resize_every": (LIMIT, "--resize-every-s, set for this job; the default is 300"),
+    "repair": ("assumed", "nobody publishes it"),
 }  # fmt: skip
 
 
@@ -209,7 +264,7 @@ def _all_start_again(inputs: Inputs) -> Fault:
     """An exit, and every rank restores what is in its node's memory."""
     return Fault(
         name=Shows.EXIT, share=published.shares(published.LLAMA3_CAUSES)[Shows.EXIT], detect_s=inputs.exit_noticed, diagnose_s=inputs.decided,
-        stop_s=inputs.stopped, rendezvous_s=inputs.started + inputs.group_build + inputs.first_step, restore_s=inputs.restored_per_gb * STATE_GB_PER_GPU,
+        stop_s=inputs.stopped, rendezvous_s=inputs.again, restore_s=inputs.restored_per_gb * inputs.given_gb,
     )  # fmt: skip
 
 
@@ -221,7 +276,7 @@ def _survivors_go_on(fault: Fault, inputs: Inputs) -> Fault:
 def _replaced(fault: Fault, inputs: Inputs) -> Fault:
     """All wait for a node in the place of the lost one, and for its state."""
     state_s = 0.0 if fault.live_s is not None else inputs.fetched  # Already in it.
-    behind_s = 0.0 if fault.live_s is not None else STATE_GB_PER_GPU * GPUS_PER_NODE / LINK_GB_PER_S
+    behind_s = 0.0 if fault.live_s is not None else inputs.copied
     return replace(fault, replace_s=inputs.replaced, restore_s=fault.restore_s + state_s, behind_s=behind_s, needs_node=True)
 
 
@@ -229,19 +284,29 @@ def _others_go_on(fault: Fault, inputs: Inputs, interval_s: float) -> Fault:
     """Nobody is new at first; the replica is taken in again at the first save after the cool-down, which is one more stop."""
     alive = fault.live_s is not None
     again_s = fault.stop_s + fault.rendezvous_s + inputs.fetched + (0.0 if alive else fault.restore_s)
-    behind_s = 0.0 if alive else STATE_GB_PER_GPU * GPUS_PER_NODE / LINK_GB_PER_S
+    behind_s = 0.0 if alive else inputs.copied
     return replace(
-        fault, restore_s=0.0 if alive else fault.restore_s + inputs.fetched, behind_s=behind_s, kept=1.0 - 1.0 / inputs.replicas, grow_s=again_s,
+        fault, restore_s=0.0 if alive else fault.restore_s + inputs.fetched, behind_s=behind_s, kept=inputs.kept, grow_s=again_s,
         smaller_s=max(inputs.replaced, inputs.resize_every) + interval_s / 2.0,
     )  # fmt: skip
 
 
 def running(inputs: Inputs, *, mixed: bool) -> Running:
-    """A save is as often as is best for the failures that lose work: what the product counts."""
+    interval_s = save_every_s(inputs)
+    return Running(per_s=inputs.failures / (DAYS * DAY_S), interval_s=interval_s, stall_s=inputs.save, faults=faults(inputs, interval_s, mixed=mixed))
+
+
+def save_every_s(inputs: Inputs) -> float:
+    """One job, one interval: for all kinds of failures, whatever is then played. A failure that leaves a smaller gang costs what that lacks until a save, and
+    so weighs as much as such a part of one that goes back to a save."""
+    if inputs.save_every:
+        return inputs.save_every
     per_s = inputs.failures / (DAYS * DAY_S)
-    back = goodput.going_back(per_s, faults(inputs, 0.0, mixed=mixed))
-    interval_s = inputs.save_every or min(LONGEST_S, interval.best_s(inputs.save, per_s * back, step_s=published.STEP_S))
-    return Running(per_s=per_s, interval_s=interval_s, stall_s=inputs.save, faults=faults(inputs, interval_s, mixed=mixed))
+    kinds = faults(inputs, 0.0, mixed=True)
+    weight = goodput.going_back(per_s, kinds)
+    if inputs.save_every is None:
+        weight += sum(one.share * (1.0 - one.kept) for one in kinds)
+    return min(LONGEST_S, interval.best_s(inputs.save, per_s * weight, step_s=published.STEP_S))
 
 
 def spares_for(inputs: Inputs) -> int:
@@ -260,7 +325,7 @@ def times_ten(inputs: Inputs) -> Inputs:
 
 def fast_end(inputs: Inputs) -> Inputs:
     return replace(
-        inputs, group_build=published.GROUP_BUILD.best_s, replaced=published.REPLACEMENT.best_s, fetched=published.STATE_OVER_NETWORK.best_s,
+        inputs, group_build=published.GROUP_BUILD.best_s, replaced=published.REPLACEMENT.best_s, gb_per_s=published.PEER_GB_PER_S.best,
         first_step=published.FIRST_STEP.best_s, save=published.SAVE_STALL.best_s,
     )  # fmt: skip
 
@@ -272,7 +337,7 @@ def changes(inputs: Inputs) -> list[tuple[str, Inputs]]:
         return f"{text} × {factor:g}: {factor * getattr(inputs, name):.3g} s", replace(inputs, **{name: factor * getattr(inputs, name)})
 
     words = {
-        "replaced": "replacement of a node", "group_build": "group build", "first_step": "first step", "fetched": "state over the network",
+        "replaced": "replacement of a node", "group_build": "group build", "first_step": "first step",
         "save": "stall of a save", "nan_found": "search after a NaN", "hang_noticed": "a hang noticed", "node_noticed": "a lost node noticed",
         "exit_noticed": "an exit noticed", "decided": "decision", "stacks": "stacks of a hang", "stopped": "stop", "parted": "parting",
         "started": "processes started",
@@ -281,6 +346,8 @@ def changes(inputs: Inputs) -> list[tuple[str, Inputs]]:
     rows = [("as it is", inputs), ("every time of ours × 10", times_ten(inputs))]
     rows += [by(name, factor, words[name]) for name in words for factor in ((10.0,) if name in OURS else (0.5, 2.0))]
     low, high = published.RATES["llama3"][0].limits_per_s(GPUS)
+    rows += [(f"state at {speed:.2g} GB/s a GPU: {text}", replace(inputs, gb_per_s=speed)) for text, speed in published.PEER_SPEEDS]
+    rows += [(in_words(one), one) for one in (replace(inputs, replicas=count) for count in LAYOUTS if count != inputs.replicas)]
     return [
         *rows,
         ("failures at the lower 95 % limit", replace(inputs, failures=low * DAYS * DAY_S)),
@@ -291,21 +358,34 @@ def changes(inputs: Inputs) -> list[tuple[str, Inputs]]:
         ("replacement: 42 s, ByteRobust's fast end", replace(inputs, replaced=published.REPLACEMENT.best_s)),
         ("survivors go on, and wait until a node is replaced", replace(inputs, smaller=False)),
         ("no live peers: all start again from copies in memory, smaller meanwhile (not built: another size reads the disk)", replace(inputs, rejoins=False)),
-        ("no live peers, as with an optimizer sharded over replicas: all wait for the node", replace(inputs, rejoins=False, smaller=False)),
-        ("8 replicas of 256 nodes: an eighth stands idle meanwhile", replace(inputs, replicas=8)),
-        ("no cool-down before it grows back", replace(inputs, resize_every=0.0)),
+        ("no live peers, as with an optimizer sharded over all replicas: all wait for the node", replace(inputs, rejoins=False, smaller=False)),
+        ("a smaller gang shares out the same batch by whole sequences: 18 a rank for 16", replace(inputs, whole_micro_batches=True)),
+        ("the first step counts as the 6 s of work it is", replace(inputs, first_step_works=True)),
+        ("both of these", replace(inputs, whole_micro_batches=True, first_step_works=True)),
+        (f"cool-down of {Policy().resize_every_s:.0f} s before it grows back: the product's default", replace(inputs, resize_every=Policy().resize_every_s)),
+        ("a save as often as the product chooses by itself", replace(inputs, save_every=0.0)),
+        ("both defaults", replace(inputs, save_every=0.0, resize_every=Policy().resize_every_s)),
+        ("cool-down of 30 min: who is lost meanwhile is taken in in one go", replace(inputs, resize_every=1800.0)),
         ("all that is published at its fast end", fast_end(inputs)),
         ("replacement has the group build in it", replace(inputs, replaced=inputs.replaced - inputs.group_build)),
         ("group build: 44 s, NCCL's 265 s on 98,304 GPUs by ranks (arXiv 2510.20171)", replace(inputs, group_build=265.0 * GPUS / 98304)),
         ("a hang noticed only by the collective's timeout: 600 s", replace(inputs, hang_noticed=published.HANG_NOTICED.worst_s)),
         ("search after a NaN: 7,200 s, ByteRobust's slowest", replace(inputs, nan_found=published.NAN_FOUND.worst_s)),
-        ("every new node gets its state from the remote store: 129 s (ByteCheckpoint)", replace(inputs, fetched=published.REMOTE_LOAD.worst_s)),
+        ("every new rank gets its state from the remote store: 129 s (ByteCheckpoint)", replace(inputs, remote=True)),
         ("5 % of lost nodes take their copy with them (RSC-2): state from the remote store", replace(inputs, both_copies_lost=0.05)),
         (f"repair takes 7 days, and {spares_for(inputs)} spares all the same", replace(inputs, repair=7 * DAY_S)),
         (f"repair takes 7 days, and 7 times the spares: {7 * spares_for(inputs)}", replace(inputs, repair=7 * DAY_S, spares=7 * spares_for(inputs))),
         ("a save every 5 min", replace(inputs, save_every=300.0)),
         ("a save every 30 min", replace(inputs, save_every=1800.0)),
     ]
+
+
+def in_words(inputs: Inputs) -> str:
+    fits = "fits" if inputs.memory_gb <= GPU_GB else "does not fit"
+    return (
+        f"{inputs.replicas} replicas of {GPUS // inputs.replicas:,} GPUs: {inputs.given_gb:.1f} GB to fetch in {inputs.fetched:.1f} s; "
+        f"{inputs.memory_gb:.0f} of {GPU_GB:.0f} GB: {fits}"
+    )
 
 
 # What is said.
@@ -334,7 +414,8 @@ def sensitivity(inputs: Inputs, lives: int, seed: int) -> list[Row]:
 def show(inputs: Inputs, rows: list[Row], report: Report) -> None:
     first, *others = rows
     others.sort(key=lambda row: row.mixed)
-    table = Table(title="Goodput of a simulated job, mean of all lives, in %: what changes it, worst first", title_justify="left", box=None, padding=(0, 2))
+    title = "A simulation, not a measurement: goodput of a job on 16,384 GPUs, mean of all lives, in %: what changes it, worst first"
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2))
     for name in ("changed", "explicit", "", "with hangs and NaN", ""):
         table.add_column(name, justify="left" if name == "changed" else "right")
     for row in (first, *others):
@@ -343,32 +424,40 @@ def show(inputs: Inputs, rows: list[Row], report: Report) -> None:
     console.print()
     console.print(table)
     used = Table(title="What went in", title_justify="left", box=None, padding=(0, 2))
-    for name in ("", "seconds", "source"):
+    for name in ("", "seconds", "what it is", "where from"):
         used.add_column(name, justify="right" if name == "seconds" else "left")
-    for name, source in SOURCES.items():
-        used.add_row(name.replace("_", " "), f"{getattr(inputs, name):.3g}", source)
+    for name, (kind, source) in SOURCES.items():
+        used.add_row("GB/s of state, a GPU" if name == "gb_per_s" else name.replace("_", " "), f"{getattr(inputs, name):.3g}", kind, source)
     console.print(used)
     report.raw["sensitivity"] = [{"changed": row.changed, "explicit": row.explicit, "mixed": row.mixed} for row in rows]
-    report.raw["inputs"] = {name: {"seconds": getattr(inputs, name), "source": source} for name, source in SOURCES.items()}
+    report.raw["inputs"] = {name: {"value": getattr(inputs, name), "kind": kind, "source": source} for name, (kind, source) in SOURCES.items()}
     made = running(inputs, mixed=True)
     report.note("It is a simulation: nothing was run on 16,384 GPUs. Failures are independent and memoryless, one job, nodes that are all alike.")
     report.note(
-        f"{STATE_GB_PER_GPU:.2f} GB of state a GPU; a save every {made.interval_s:.0f} s; copies {made.faults[-1].behind_s:.1f} s behind; "
+        f"Layout: {in_words(inputs)}, of which {ACTIVATIONS_GB:.0f} GB are activations without recomputing (derived). Its step is taken to be Llama 3's 6 s."
+    )
+    report.note(
+        f"A save every {made.interval_s:.0f} s, cool-down {inputs.resize_every:.0f} s, both set by the operator; rows have the product's own. "
         f"{spares_for(inputs)} spares, repair {REPAIR_S / 3600:.0f} h in the mean (assumed), log-normal."
     )
     report.note(
         "How soon a hang is noticed is taken from our detector, since its limit comes from the time of a step and not from the number of GPUs; "
         "what a collective's timeout of 600 s would make of it has a row of its own."
     )
-    report.note(f"One failure every {1 / made.per_s / 3600:.2f} h: 99 % allow {0.01 / made.per_s:.0f} s each.")
+    explicit_s, mixed_s = ((share - bar) / 100 / made.per_s for share, bar in ((first.explicit, EXPLICIT_BAR), (first.mixed, MIXED_BAR)))
     report.note(
-        f"Assumed: each of {REPLICAS} replicas holds all of the state, so that a live one can give it. Where the optimizer is sharded over them it is not so, "
-        "and the product starts all ranks again: the row with no live peers and all waiting."
+        f"One failure every {1 / made.per_s / 3600:.2f} h: 99 % allow {0.01 / made.per_s:.0f} s each, 98 % {0.02 / made.per_s:.0f} s. "
+        f"Left over of that: {explicit_s:.1f} s of explicit failures, {mixed_s:.1f} s with hangs and NaN."
     )
     report.note(
-        f"Which nodes make a replica the product's core knows, and is asked here with replicas of {CORE_NODES} nodes. Live ranks of one that is split give "
-        "their state part by part; that was run with four ranks in two replicas, and not with tensors and stages."
+        "Productive is what the ledger counts: the whole first step of a gang as lost, though its work stays, and of a smaller gang its share of the nodes, "
+        "though whole sequences may make it slower. Rows have both otherwise."
     )
+    report.note(
+        f"Assumed: a replica's {GPUS // REPLICAS:,} GPUs hold all of the state, so that each new one can be given its part by one that has the same. "
+        "That was run with four ranks of FSDP2 in two replicas; with tensors and stages it was not, nor over NCCL between machines."
+    )
+    report.note(f"The product's core knows which nodes make a replica, and is asked here with replicas of {CORE_NODES} nodes.")
 
 
 def spread(report: Report, name: str, lives: Lives) -> None:
@@ -394,7 +483,7 @@ def by_the_core(inputs: Inputs, days: int, seed: int, report: Report) -> None:
     made = running(inputs, mixed=False)
     pace = Pace(
         parted_s=inputs.decided + inputs.parted, stopped_s=inputs.decided + inputs.stopped, started_s=inputs.started, built_s=inputs.group_build,
-        fetched_s=inputs.fetched, restored_s=inputs.restored_per_gb * STATE_GB_PER_GPU, first_step_s=inputs.first_step, replaced_s=inputs.replaced,
+        fetched_s=inputs.fetched, restored_s=inputs.restored_per_gb * inputs.given_gb, first_step_s=inputs.first_step, replaced_s=inputs.replaced,
         step_s=published.STEP_S,
     )  # fmt: skip
     policy = Policy(resize_every_s=inputs.resize_every, unguarded_after_s=600.0)  # A group build is longer than the default.

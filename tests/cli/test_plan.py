@@ -77,7 +77,8 @@ def test_a_rate_per_node_grows_with_the_job() -> None:
 def test_every_figure_that_went_in_says_where_it_is_from() -> None:
     figures = {figure["name"]: figure for figure in answered(*LLAMA3, "--save-cost", "2s", "--state-gb", "7290", "--lives", "0")["figures"]}
     assert figures["save cost"] == {"name": "save cost", "value": "2.0 s", "source": "given"}
-    assert "0.445 GB a GPU" in figures["restore"]["source"]
+    assert all("0.445 GB a GPU" in figures[name]["source"] for name in ("restore", "fetch", "behind"))
+    assert "torchft" in figures["fetch"]["source"]
     assert all(figure["source"] for figure in figures.values())
 
 
@@ -89,6 +90,23 @@ def test_people_get_tables_and_plots() -> None:
     assert "16,384 GPUs on 2,048 nodes" in result.output
     assert "shrink or wait" in result.output
     assert "simulated" in result.output
+
+
+def test_state_comes_over_the_network_as_fast_as_that_is() -> None:
+    slow, fast = (answered(*LLAMA3, "--state-gb", "7290", "--network-gb-per-s", rate, "--lives", "0")["fleet"]["times"] for rate in ("0.445", "44.5"))
+    assert slow["fetch_s"] == slow["behind_s"] == pytest.approx(1.0, rel=0.001)
+    assert fast["fetch_s"] == pytest.approx(slow["fetch_s"] / 100)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--gpus", "8"), "there is one"), (("--gpus", "16"), "all 2 nodes fail together"), (("--gpus", "16384", "--copies", "1"), "only in storage"),
+        (("--gpus", "16384"), "drawn at random"),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_copies_fits_the_fleet(arguments: tuple[str, ...], said: str) -> None:
+    assert said in run(*arguments, "--lives", "0").output
 
 
 def test_capacity_grows_with_the_workload_and_the_failures_with_it() -> None:
@@ -138,6 +156,9 @@ def test_a_job_in_which_nothing_failed_is_not_one_that_never_fails(tmp_path: Pat
         (("--gpus", "8", "--stock-out", "0"), "a chance"),
         (("--gpus", "8", "--step", "0s"), "above 0"),
         (("--gpus", "8", "--state-gb", "-1"), "--state-gb"),
+        (("--gpus", "8", "--state-gb", "7", "--network-gb-per-s", "0"), "--network-gb-per-s"),
+        (("--gpus", "8", "--replicas", "9"), "more than the 8 GPUs"),
+        (("--gpus", "8", "--years", "3"), "--parameters"),
         (("--gpus", "8", "--parameters", "7B"), "--tokens and --within"),
         (("--gpus", "8", "--parameters", "many", "--tokens", "1T", "--within", "3d"), "405B"),
         (("--gpus", "8", "--parameters", "7B", "--tokens", "1T", "--within", "3d", "--tflops", "0"), "above 0"),
@@ -176,3 +197,4 @@ def test_with_matplotlib_a_picture_is_drawn(tmp_path: Path) -> None:
     assert run(*LLAMA3, "--lives", "0", "--png", str(path)).exit_code == 0
     assert path.read_bytes().startswith(b"\x89PNG")
     assert "no directory" in refused(*LLAMA3, "--png", str(tmp_path / "nowhere" / "plan.png"))
+    assert "is a directory" in refused(*LLAMA3, "--png", str(tmp_path))

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from holdfast.cli import app
 from holdfast.errors import UserError
-from holdfast.simulate.failures import Percentiles, bursts, lemons_among, outages, poisson, read_failures, recorded, weibull
+from holdfast.simulate.failures import bursts, lemons_among, outages, poisson, read_failures, recorded, weibull
+from holdfast.simulate.reliability.repair import Percentiles
 from holdfast.simulate.world import run
 
 NODES = [f"n{number}" for number in range(50)]

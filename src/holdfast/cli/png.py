@@ -16,6 +16,8 @@ def drawable(png: Path) -> None:
         raise UserError("--png draws with matplotlib, which is not installed here: pip install 'holdfast[plots]'; without --png the plots are in the terminal")
     if not png.absolute().parent.is_dir():
         raise UserError(f"--png {png}: there is no directory {png.absolute().parent}; make it, or name another file")
+    if png.is_dir():
+        raise UserError(f"--png {png} is a directory; name a file in it")
 
 
 def empty(width: float, height: float, title: str) -> Any:

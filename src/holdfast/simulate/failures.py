@@ -18,7 +18,6 @@ import csv
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -26,18 +25,6 @@ from holdfast.errors import UserError
 
 Failure = tuple[float, str]  # Seconds since the beginning, and the machine.
 Change = tuple[float, int, bool]  # When, which machine, and whether it fails or is back.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Percentiles:
-    """A distribution known by some of its percentiles, straight between them."""
-
-    points: tuple[tuple[float, float], ...]  # Share of all, from 0 to 1, and the value that it stays below.
-
-    def draw(self, dice: random.Random) -> float:
-        share = dice.random()
-        (below, low), (above, high) = next(pair for pair in zip(self.points, self.points[1:], strict=False) if pair[1][0] >= share)
-        return low + (high - low) * (share - below) / (above - below)
 
 
 def poisson(dice: random.Random, nodes: Sequence[str], mtbf_s: float, until_s: float) -> list[Failure]:

@@ -17,7 +17,8 @@ from holdfast.domain.event import CheckAsked, FindingEnded, FindingMade, NodeCor
 from holdfast.domain.exit import Exit, ExitKind
 from holdfast.domain.finding import Finding
 from holdfast.simulate.control import Crashed
-from holdfast.simulate.failures import Failure, Percentiles, bursts, poisson, recorded, weibull
+from holdfast.simulate.failures import Failure, bursts, poisson, recorded, weibull
+from holdfast.simulate.reliability.repair import Percentiles
 
 if TYPE_CHECKING:
     from holdfast.simulate.node import VirtualNode

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast.domain.goodput import Bucket
 from holdfast.recover import shrink
+from holdfast.recover.interval import share_lost
 from holdfast.simulate.reliability import capacity, copies, detection, failures, goodput, interval, rates, repair, spares
 from holdfast.simulate.reliability.fleet import BUCKETS, Chances, Lives, play
 from holdfast.simulate.reliability.goodput import Fault, Running
@@ -63,6 +64,17 @@ def test_where_survivors_go_on_goodput_is_as_played(kept: float) -> None:
     assert seen[Bucket.PRODUCTIVE] == pytest.approx(said[Bucket.PRODUCTIVE], abs=2e-4)
     assert seen[Bucket.SMALLER] == pytest.approx(said[Bucket.SMALLER], rel=0.03)
     assert seen[Bucket.RENDEZVOUS] == pytest.approx(said[Bucket.RENDEZVOUS], rel=0.03)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", [127 / 128, 15 / 16])
+def test_where_survivors_go_on_every_part_is_within_one_percent_of_what_is_played(kept: float) -> None:
+    """Failures so far apart that the second order in the rate is below that."""
+    faults = tuple(replace(one, kept=kept) if one.kept < 1.0 else one for one in REJOINING.faults)
+    running = replace(REJOINING, per_s=REJOINING.per_s / 10, faults=faults)
+    said, seen = goodput.parts(running), play(running, 4000 / running.per_s, 1000, seed=2).parts()
+    for bucket in BUCKETS:
+        assert seen[bucket] == pytest.approx(said[bucket], rel=0.01, abs=1e-12), bucket
 
 
 def test_a_node_that_comes_late_makes_the_gang_smaller_for_longer_and_nobody_waits() -> None:
@@ -173,8 +185,8 @@ def test_repair_is_as_drawn(draws: int) -> None:
     dice = np.random.default_rng(3)
     times = dice.exponential(10.0, draws)
     agrees(repair.within(10.0, mean_s=10.0), times <= 10.0, draws)
-    measured = repair.Percentiles.of({0.0: 0.0, 0.5: 222.0, 0.9: 600.0, 1.0: 4000.0})
-    drawn = np.interp(dice.random(draws), measured.shares, measured.seconds)
+    measured = repair.Percentiles(points=((0.0, 0.0), (0.5, 222.0), (0.9, 600.0), (1.0, 4000.0)))
+    drawn = np.interp(dice.random(draws), *zip(*measured.points, strict=True))
     agrees(measured.within(500.0), drawn <= 500.0, draws)
     agrees(measured.mean_s, drawn, draws)
 
@@ -199,25 +211,64 @@ def test_a_failure_finds_no_spare_as_often_as_palm_says(sigma: float, draws: int
 
 
 @pytest.mark.parametrize("draws", DRAWS)
+@pytest.mark.parametrize("shape", [0.0, 6.0], ids=["exponential", "a power of time"])
+def test_a_failure_finds_no_spare_as_often_as_palm_says_however_seldom_that_is(shape: float, draws: int) -> None:
+    """Failures are drawn, and of the repair of each the chance that it still lasts; so many of them do with the chance that all these make together."""
+    dice, mean, at_once, counts = np.random.default_rng(8), 5.0, 20_000, (10, 12, 14)
+    back = 60 if not shape else 280  # Failures looked back upon; earlier ones are repaired.
+    found = []
+    for _ in range(max(1, draws // (5 if shape else 1) // at_once)):
+        ages = np.cumsum(dice.exponential(1.0, (at_once, back)), axis=1)
+        lasts = np.exp(-ages / mean) if not shape else (1.0 + ages / mean / (shape - 1.0)) ** -shape
+        below = np.zeros((max(counts), at_once))  # The chance that just so many last; those at the end and beyond are not followed.
+        below[0] = 1.0
+        for one in lasts.T:
+            below[1:] += (below[:-1] - below[1:]) * one
+            below[0] *= 1.0 - one
+        found.append([1.0 - below[:count].sum(axis=0) for count in counts])
+    for number, count in enumerate(counts):
+        agrees(spares.stock_out(count, mean), np.concatenate([one[number] for one in found]), draws)
+
+
+@pytest.mark.parametrize("draws", DRAWS)
 def test_copies_are_lost_as_often_as_drawn(draws: int) -> None:
-    dice, nodes, lost = np.random.default_rng(5), 16, 5
-    tried = min(draws, 400_000)
-    gone = np.argsort(dice.random((tried, nodes)), axis=1) < lost
-    agrees(copies.groups_lost(nodes, 2, lost), (gone[:, ::2] & gone[:, 1::2]).any(axis=1), draws)
-    agrees(copies.groups_lost(nodes, 4, lost), gone.reshape(tried, 4, 4).all(axis=2).any(axis=1), 0)  # So rare that 1 % of it would be luck.
-    agrees(copies.ring_lost(nodes, lost), (gone & np.roll(gone, 1, axis=1)).any(axis=1), draws)
+    dice, nodes, at_once = np.random.default_rng(5), 16, 20_000
+    for lost in (5, 8):
+        pairs, fours, ring = [], [], []
+        for _ in range(draws // at_once):
+            gone = dice.random((at_once, nodes)).argsort(axis=1) < lost
+            pairs.append((gone[:, ::2] & gone[:, 1::2]).any(axis=1))
+            fours.append(gone.reshape(at_once, 4, 4).all(axis=2).any(axis=1))
+            ring.append((gone & np.roll(gone, 1, axis=1)).any(axis=1))
+        agrees(copies.groups_lost(nodes, 2, lost), np.concatenate(pairs), draws)
+        agrees(copies.groups_lost(nodes, 4, lost), np.concatenate(fours), draws)
+        agrees(copies.ring_lost(nodes, lost), np.concatenate(ring), draws)
 
 
-def test_partners_are_lost_as_often_as_played() -> None:
-    """Pairs whose nodes fail at random; a second failure within the exposure of the first loses state."""
-    dice, nodes, node_per_s, exposed_s, horizon_s = np.random.default_rng(6), 200, 1e-4, 100.0, 2e6
-    lost = 0
-    for _ in range(nodes // 2):
-        at = np.sort(dice.uniform(0.0, horizon_s, dice.poisson(2 * node_per_s * horizon_s)))
-        who = dice.integers(0, 2, len(at))
-        lost += int(((np.diff(at) < exposed_s) & (np.diff(who) != 0)).sum())
-    said = copies.partners_lost_per_s(nodes, node_per_s=node_per_s, exposed_s=exposed_s) * horizon_s
-    assert abs(lost - said) <= 4 * math.sqrt(said) + 0.01 * said
+@pytest.mark.parametrize("draws", DRAWS)
+def test_a_domain_takes_partners_drawn_at_random_as_often_as_drawn(draws: int) -> None:
+    """Where its 32 nodes stand in a fleet of 2,048 whose pairs are neighbours."""
+    dice, lost = np.random.default_rng(9), []
+    for _ in range(draws // 20_000):
+        where = np.sort(dice.integers(0, 2048, (20_000, 32)), axis=1)
+        where = where[(np.diff(where) > 0).all(axis=1)]  # Nobody stands in two places: the others are drawn in vain.
+        lost.append((np.diff(where // 2) == 0).any(axis=1))
+    agrees(copies.domain_lost(2048, 2, 32, spread=False), np.concatenate(lost), draws)
+
+
+@pytest.mark.parametrize("draws", DRAWS)
+def test_partners_are_lost_as_often_as_played(draws: int) -> None:
+    """Pairs whose nodes fail at random: a failure loses state if the partner fails within the exposure of the first."""
+    dice, node_per_s, exposed_s, pairs = np.random.default_rng(6), 1e-4, 100.0, 10
+    horizon_s = draws / node_per_s / pairs
+    failed, lost = 0, 0
+    for _ in range(pairs):
+        both = [np.sort(dice.uniform(0.0, horizon_s, dice.poisson(node_per_s * horizon_s))) for _ in range(2)]
+        for one, other in (both, both[::-1]):
+            failed += len(one)
+            lost += int((np.searchsorted(other, one + exposed_s) > np.searchsorted(other, one)).sum())
+    said = copies.partners_lost_per_s(2 * pairs, node_per_s=node_per_s, exposed_s=exposed_s) * horizon_s
+    assert abs(lost - said) <= (0.01 * said if draws > 1e6 else 4 * math.sqrt(2 * said)), f"{said:.6g} was said, {lost} of {failed} were seen"
 
 
 def test_the_break_even_of_shrinking_is_where_played_costs_cross() -> None:
@@ -234,6 +285,23 @@ def test_the_break_even_of_shrinking_is_where_played_costs_cross() -> None:
     assert crossing == pytest.approx(shrink.worth_shrinking_from_s(one), abs=1.0)
 
 
+@pytest.mark.parametrize("kept", [0.75, 15 / 16])
+@pytest.mark.parametrize("times", [0.5, 1.0, 3.0])
+def test_waiting_and_going_on_with_fewer_cost_what_is_played(kept: float, times: float) -> None:
+    """At half of the break-even, at it, and at three times as much, where who goes on loses next to nothing of its work."""
+    one = shrink.Smaller(kept=kept, shrink_s=30.0, grow_s=50.0, restart_s=40.0)
+    even_s = shrink.worth_shrinking_from_s(one)
+    wait_s = times * even_s
+    waits = Fault(name="waits", share=1.0, live_s=1e-6, replace_s=wait_s, rendezvous_s=one.restart_s)
+    fewer = Fault(name="fewer", share=1.0, live_s=1e-6, rendezvous_s=one.shrink_s, smaller_s=max(0.0, wait_s - one.shrink_s), kept=kept, grow_s=one.grow_s)
+    costs = []
+    for fault in (waits, fewer):
+        lives = play(Running(per_s=1e-6, interval_s=60.0, stall_s=0.0, faults=(fault,)), 1e9, 20, seed=1)
+        costs.append(float((1.0 - lives.goodput).sum() * lives.horizon_s / lives.failures.sum()))
+    assert costs == pytest.approx([shrink.waiting_costs_s(wait_s, one), shrink.shrinking_costs_s(wait_s, one)], rel=0.01)
+    assert (costs[0] < costs[1]) == (times < 1.0) or costs[0] == pytest.approx(costs[1], rel=0.01)
+
+
 def test_a_fleet_of_the_capacity_that_was_said_does_the_work_in_time() -> None:
     workload = capacity.Workload(parameters=405e9, tokens=15.6e12, within_s=70 * DAY_S, flop_per_s=400e12)
 
@@ -246,11 +314,53 @@ def test_a_fleet_of_the_capacity_that_was_said_does_the_work_in_time() -> None:
     assert done == pytest.approx(6 * workload.parameters * workload.tokens, rel=0.01)
 
 
-def test_the_exact_interval_is_the_best_of_those_played() -> None:
-    stall_s = 20.0
-    best = interval.choices(stall_s, LLAMA3.per_s)[-1].interval_s
-    shares = {factor: play(replace(LLAMA3, interval_s=factor * best, stall_s=stall_s), 54 * DAY_S, 200, seed=1).goodput.mean() for factor in (0.5, 1.0, 2.0)}
-    assert max(shares, key=lambda factor: shares[factor]) == 1.0
+def test_storage_memory_and_bandwidth_are_those_of_a_fleet_that_saves() -> None:
+    """Save by save: what is sent, what is written, and what then lies in storage and in the memory of each node."""
+    workload = capacity.Workload(parameters=405e9, tokens=15.6e12, within_s=70 * DAY_S, flop_per_s=400e12, copies=3, checkpoints_kept=4)
+    needed = capacity.needed(workload, 0, lambda gpus: 0.98, lambda gpus: LLAMA3.interval_s)
+    assert needed is not None
+    node_gb = 405 * 18 / needed.nodes
+    buffers: dict[str, list[float]] = {}
+    stored: list[float] = []
+    sent_gb = written_gb = 0.0
+    lives = play(LLAMA3, 54 * DAY_S, 20, seed=1).seconds.mean(axis=0)
+    saves = round(lives[BUCKETS.index(Bucket.SAVE)] / LLAMA3.stall_s)
+    training_s = sum(lives[BUCKETS.index(bucket)] for bucket in (Bucket.PRODUCTIVE, Bucket.SAVE, Bucket.RECOMPUTE))
+    every = round(workload.durable_every_s / LLAMA3.interval_s)
+    for save in range(saves):
+        for owner in ("own", *(f"of neighbour {number}" for number in range(1, workload.copies))):
+            buffers[owner] = [*buffers.get(owner, []), node_gb][-2:]  # One that counts, and one that is being filled.
+            sent_gb += node_gb if owner != "own" else 0.0
+        if save % every == 0:
+            stored = [*stored, 405 * 18.0][-workload.checkpoints_kept :]
+            written_gb += stored[-1]
+    assert needed.copy_gb_per_s == pytest.approx(sent_gb / training_s, rel=0.01)
+    assert needed.storage_gb_per_s == pytest.approx(written_gb / training_s, rel=0.01)
+    assert needed.storage_gb == pytest.approx(sum(stored), rel=0.01)
+    assert needed.memory_gb == pytest.approx(sum(map(sum, buffers.values())), rel=0.01)
+
+
+_NOTHING_BUT_SAVES = replace(LLAMA3, stall_s=20.0, faults=(Fault(name="exit", share=1.0),))
+
+
+@pytest.mark.parametrize("failures_played", [pytest.param(400, id="quick"), pytest.param(4000, id="full", marks=pytest.mark.slow)])
+def test_what_an_interval_costs_is_as_played_and_the_best_is_where_that_is_least(failures_played: int) -> None:
+    """A parabola through what was lost around the exact interval, over its logarithm, is lowest there."""
+    best_s = interval.choices(_NOTHING_BUT_SAVES.stall_s, _NOTHING_BUT_SAVES.per_s)[-1].interval_s
+    shifts, lost = np.linspace(-0.4, 0.4, 9), []
+    for shift in shifts:
+        running = replace(_NOTHING_BUT_SAVES, interval_s=best_s * math.exp(shift))
+        lost.append(1.0 - float(play(running, failures_played / running.per_s, 1000, seed=1).goodput.mean()))
+        assert lost[-1] == pytest.approx(share_lost(running.interval_s, running.stall_s, running.per_s), rel=0.01)
+    _, square, slope, _ = np.polyfit(shifts, lost, 3)
+    assert abs(slope / square / 2.0) < (0.01 if failures_played > 1000 else 0.04)
+
+
+@pytest.mark.parametrize("rule", ["Young", "Daly", "exact"])
+def test_what_each_rule_is_said_to_lose_is_lost_when_played(rule: str) -> None:
+    said = next(one for one in interval.choices(_NOTHING_BUT_SAVES.stall_s, _NOTHING_BUT_SAVES.per_s) if one.rule == rule)
+    played = play(replace(_NOTHING_BUT_SAVES, interval_s=said.interval_s), 400 / _NOTHING_BUT_SAVES.per_s, 500, seed=3)
+    assert 1.0 - float(played.goodput.mean()) == pytest.approx(said.lost, rel=0.01)
 
 
 @pytest.mark.slow

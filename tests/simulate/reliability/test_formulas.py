@@ -66,16 +66,16 @@ def test_how_many_injections_say_that_nothing_is_missed() -> None:
 
 
 def test_measured_percentiles_say_what_an_exponential_does_not() -> None:
-    measured = repair.Percentiles.of({0.0: 0.0, 0.5: 222.0, 0.9: 600.0, 1.0: 40000.0})
+    measured = repair.Percentiles(points=((0.0, 0.0), (0.5, 222.0), (0.9, 600.0), (1.0, 40000.0)))
     assert measured.within(222.0) == 0.5
     assert (measured.within(0.0), measured.within(1e9)) == (0.0, 1.0)
     assert measured.mean_s == pytest.approx(0.5 * 111 + 0.4 * 411 + 0.1 * 20300)
 
 
-@pytest.mark.parametrize("bad", [{}, {0.5: 1.0}, {0.0: 5.0, 1.0: 1.0}, {0.1: 0.0, 1.0: 1.0}])
-def test_percentiles_that_are_none_are_refused(bad: dict[float, float]) -> None:
+@pytest.mark.parametrize("bad", [(), ((0.5, 1.0),), ((0.0, 5.0), (1.0, 1.0)), ((0.1, 0.0), (1.0, 1.0)), ((0.0, 1.0), (0.5, 2.0), (0.5, 3.0), (1.0, 4.0))])
+def test_percentiles_that_are_none_are_refused(bad: tuple[tuple[float, float], ...]) -> None:
     with pytest.raises(ValueError, match="from share 0 to share 1"):
-        repair.Percentiles.of(bad)
+        repair.Percentiles(points=bad)
 
 
 @given(st.floats(0.0, 1e4), st.integers(0, 50))

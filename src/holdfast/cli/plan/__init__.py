@@ -35,10 +35,15 @@ def plan(
     nan_found: Annotated[str, typer.Option(metavar="TIME", help="From a NaN to its culprit.", rich_help_panel=_TIMES)] = "",
     replace: Annotated[str, typer.Option(metavar="TIME", help="Until a spare is in a lost node's place.", rich_help_panel=_TIMES)] = "",
     restart: Annotated[str, typer.Option(metavar="TIME", help="Start, group build and first step.", rich_help_panel=_TIMES)] = "",
-    restore: Annotated[str, typer.Option(metavar="TIME", help="State back from memory.", show_default="of --state-gb", rich_help_panel=_TIMES)] = "",
+    restore: Annotated[str, typer.Option(metavar="TIME", help="State back from memory.", rich_help_panel=_TIMES)] = "",
     fetch: Annotated[str, typer.Option(metavar="TIME", help="State over the network, to a new node.", rich_help_panel=_TIMES)] = "",
     behind: Annotated[str, typer.Option(metavar="TIME", help="How far copies on other nodes lag behind.", rich_help_panel=_TIMES)] = "",
-    state_gb: Annotated[float | None, typer.Option(help="Model and optimizer, whole.", rich_help_panel=_TIMES)] = None,
+    state_gb: Annotated[
+        float | None, typer.Option(help="Model and optimizer, whole: restore, fetch and behind follow from a GPU's share of it.", rich_help_panel=_TIMES)
+    ] = None,
+    network_gb_per_s: Annotated[
+        float | None, typer.Option(help="Of state, that a GPU gets from another node.", show_default="1.2, the slowest published", rich_help_panel=_TIMES)
+    ] = None,
     hangs: Annotated[float | None, typer.Option(help="Share of failures that are hangs.", show_default="Llama 3's", rich_help_panel=_MIX)] = None,
     nans: Annotated[float | None, typer.Option(help="Share that turn to NaN.", show_default="Llama 3's", rich_help_panel=_MIX)] = None,
     node_losses: Annotated[float | None, typer.Option(help="Share of the rest that cost a node.", show_default="Llama 3's", rich_help_panel=_MIX)] = None,
@@ -68,7 +73,8 @@ def plan(
 
     asked = Asked(
         gpus=gpus, gpus_per_node=gpus_per_node, like=like, failures=failures, over=over, watched_gpus=watched_gpus, mtbf=mtbf, node_mtbf=node_mtbf, job=job,
-        window=window, interval=interval, state_gb=state_gb, hangs=hangs, nans=nans, node_losses=node_losses, detected=detected, spares=spares,
+        window=window, interval=interval, state_gb=state_gb,
+        network_gb_per_s=network_gb_per_s, hangs=hangs, nans=nans, node_losses=node_losses, detected=detected, spares=spares,
         stock_out=stock_out, repair=repair, copies=copies, domain_nodes=domain_nodes, replicas=replicas, parameters=parameters, tokens=tokens, within=within,
         tflops=tflops, growth=growth, years=years, kept=kept, state=state,
         times={

@@ -61,6 +61,7 @@ class Asked:
     window: str
     interval: str
     state_gb: float | None
+    network_gb_per_s: float | None
     hangs: float | None
     nans: float | None
     node_losses: float | None
@@ -101,6 +102,8 @@ def understood(asked: Asked) -> Understood:
     gpus = asked.gpus or (measured.gpus if measured is not None else None)
     if gpus is None:
         raise UserError("how many GPUs the job has is not known; give --gpus 16384, or --job JOB to plan for one that ran")
+    if asked.replicas > gpus:
+        raise UserError(f"--replicas {asked.replicas} are more than the {count(gpus, 'GPU')} that would hold one each")
     seen, rate_source = _rate(asked, gpus, measured)
     if seen.per_s(gpus) > _PER_S_MAX:
         raise UserError(f"a failure every {1 / seen.per_s(gpus):.2g} s leaves no time to train in; look at the rate, its time and --watched-gpus again")
@@ -212,11 +215,25 @@ def _time(asked: Asked, flag: str, gpus: int, measured: _Measured | None) -> tup
         return (_above_zero(f"--{flag}", text) if flag == "step" else _seconds_of(f"--{flag}", text)), "given"
     if measured is not None and flag in measured.times:
         return measured.times[flag], f"measured in {measured.name}"
-    if flag == "restore" and asked.state_gb is not None:
-        if not 0.0 < asked.state_gb < 1e12:
-            raise UserError(f"--state-gb is the size of the whole state in GB, above 0, not {asked.state_gb:g}")
-        return _RESTORE_S_PER_GB * asked.state_gb / gpus, f"{asked.state_gb / gpus:.3g} GB a GPU at {_RESTORE_S_PER_GB:.2f} s a GB, {_MEASURED_HERE}"
+    if flag in ("restore", "fetch", "behind") and asked.state_gb is not None:
+        return _of_state(asked, flag, asked.state_gb, gpus)
     return _USUAL[flag]
+
+
+def _of_state(asked: Asked, flag: str, state_gb: float, gpus: int) -> tuple[float, str]:
+    """Of the state that a GPU holds when all of it is spread over all of them."""
+    if not 0.0 < state_gb < 1e12:
+        raise UserError(f"--state-gb is the size of the whole state in GB, above 0, not {state_gb:g}")
+    each = state_gb / gpus
+    if flag == "restore":
+        return _RESTORE_S_PER_GB * each, f"{each:.3g} GB a GPU at {_RESTORE_S_PER_GB:.2f} s a GB, {_MEASURED_HERE}"
+    if asked.network_gb_per_s is None:
+        rate, source = published.PEER_GB_PER_S.worst, published.PEER_GB_PER_S.source
+    else:
+        rate, source = asked.network_gb_per_s, "given"
+    if not 0.0 < rate < 1e6:
+        raise UserError(f"--network-gb-per-s is what a GPU gets over the network, above 0, such as 1.2, not {rate:g}")
+    return each / rate, f"{each:.3g} GB a GPU at {rate:.2g} GB/s, {source}"
 
 
 def _mix(asked: Asked) -> tuple[float, float, float]:
@@ -233,6 +250,8 @@ def _workload(asked: Asked) -> Workload | None:
     wanted = {"--parameters": asked.parameters, "--tokens": asked.tokens, "--within": asked.within}
     missing = [flag for flag, text in wanted.items() if not text]
     if len(missing) == len(wanted):
+        if asked.growth != 1.0 or asked.years:
+            raise UserError("--growth and --years are those of a workload: give --parameters, --tokens and --within too, as in --parameters 405B")
         return None
     if missing:
         raise UserError(f"for the capacity {' and '.join(missing)} must be given too, as in --parameters 405B --tokens 15.6T --within 54d")

@@ -58,7 +58,8 @@ def _failures(found: Forecast) -> Iterator[tuple[str, str]]:
     limits = f"; between {duration(1 / found.per_s.high)} and {_longest(found.per_s.low)} with 95 % confidence" if found.fleet.seen.counted else ""
     yield "one every", f"{duration(1 / found.per_s.value)}{limits}"
     mean = f"{found.failures_mean:.3g} in the mean, at most {found.failures_most:,} in 95 of 100"
-    yield f"in {window}", f"{mean}; none at all with a chance of {found.undisturbed:.2g}"
+    never = f"none at all with a chance of {found.undisturbed:.2g}" if found.undisturbed >= 1e-6 else "never none at all"
+    yield f"in {window}", f"{mean}; {never}"
     yield "missed", f"detectors that see {found.fleet.seen_share:.4g} of them miss none in {window} with a chance of {found.none_missed:.3g}"
 
 
@@ -74,8 +75,8 @@ def _rules(found: Forecast) -> Table:
 def _curve(found: Forecast, width: int, *, plain: bool) -> list[RenderableType]:
     """Goodput over the interval: flat around the best, steep towards both ends."""
     points = interval_curve(found, _POINTS)
-    lines: list[RenderableType] = [Text("  goodput over the interval (logarithmic)", style="dim")]
-    lines += plot(np.array([share for _, share in points]), [_POINTS // 2], width=width - 2, plain=plain)
+    lines: list[RenderableType] = [Text("  goodput in % over the interval (logarithmic)", style="dim")]
+    lines += plot(np.array([100 * share for _, share in points]), [_POINTS // 2], width=width - 2, plain=plain)
     first, last = duration(points[0][0]), duration(points[-1][0])
     chosen = duration(found.running.interval_s)
     room = max(1, (width - len(first) - len(last) - len(chosen)) // 2)
@@ -104,6 +105,8 @@ def _goodput(found: Forecast) -> Iterator[tuple[str, str]]:
         lives = found.simulated
         waits = f", {_percent(lives.waiting)} of the time lost to waiting for nodes" if lives.waiting else ""
         yield "simulated", f"{_percent(lives.mean)} in the mean{waits}; 90 of 100 lives between {_percent(lives.low)} and {_percent(lives.high)}"
+    elif not found.spares:
+        yield "simulated", "not without any spare: the first lost node would end it"
 
 
 def _sensitivity(found: Forecast) -> Table:
@@ -115,7 +118,8 @@ def _sensitivity(found: Forecast) -> Table:
 
 def _spares(found: Forecast, *, plain: bool) -> Table:
     table = _table(("spares", "right"), ("a failure finds none", "right"), "", "")
-    for number, chance in found.spares_table:
+    sure = sum(chance > 0.99 for _, chance in found.spares_table)
+    for number, chance in found.spares_table[max(0, sure - 1) :]:  # Of numbers that are as good as none the last is enough.
         said = f"{found.in_repair:.3g} in repair in the mean" if number == found.spares else ""
         table.add_row(f"{number:,}", f"{chance:.2g}", Text(_bar(chance, plain=plain), style="yellow"), Text(said, style="bold"))
     return table
@@ -123,10 +127,17 @@ def _spares(found: Forecast, *, plain: bool) -> Table:
 
 def _copies(found: Forecast) -> Iterator[tuple[str, str]]:
     fleet = found.fleet
-    if fleet.copies == 2:
-        yield "one by one", f"nodes that fail on their own take both copies of a state once in {_longest(found.partners_lost_per_s)}"
-    chances = f"{found.domain_lost_at_random:.2g} if partners are drawn at random, {found.domain_lost_spread:.2g} if they are in different domains"
-    yield f"{count(min(fleet.domain_nodes, fleet.nodes), 'node')} at once", f"take the state with a chance of {chances}, as Holdfast has them"
+    if fleet.copies == 1:
+        yield "one copy", "a lost node takes its part of the state, which is then only in storage"
+    elif fleet.nodes < fleet.copies:
+        yield "no room", f"{fleet.copies} copies of a state need as many nodes, and there {'is one' if fleet.nodes == 1 else f'are {fleet.nodes}'}"
+    elif fleet.domain_nodes >= fleet.nodes:
+        yield "at once", f"all {count(fleet.nodes, 'node')} fail together (--domain-nodes {fleet.domain_nodes}): what is only in memory is lost with them"
+    else:
+        if fleet.copies == 2:
+            yield "one by one", f"nodes that fail on their own take both copies of a state once in {_longest(found.partners_lost_per_s)}"
+        chances = f"{found.domain_lost_at_random:.2g} if partners are drawn at random, {found.domain_lost_spread:.2g} if they are in different domains"
+        yield f"{count(fleet.domain_nodes, 'node')} at once", f"take the state with a chance of {chances}, as Holdfast has them"
     if found.shrink_from_s is not None:
         far = duration(found.shrink_from_s)
         yield "shrink or wait", f"of {fleet.replicas} replicas, go on with one fewer if a node is more than {far} away; if nobody knows, wait so long, then do"

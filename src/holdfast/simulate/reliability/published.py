@@ -40,6 +40,15 @@ class Range:
     source: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """GB a second, as published."""
+
+    best: float
+    worst: float
+    source: str
+
+
 RATES: dict[str, tuple[Seen, str]] = {
     "llama3": (Seen(failures=419, over_s=54 * DAY_S, gpus=16384), "Llama 3 405B: 419 unexpected stops in 54 days on 16,384 H100 (arXiv 2407.21783)"),
     "rsc1": (Seen(failures=6.50, over_s=1000 * DAY_S, gpus=8, counted=False), "Meta RSC-1: 6.50 failures in 1,000 node-days, A100 (arXiv 2410.21680)"),
@@ -61,8 +70,22 @@ LLAMA3_CAUSES: tuple[Cause, ...] = (
 
 GROUP_BUILD = Range(best_s=5.0, worst_s=30.0, source="MegaScale (NSDI'24): under 5 s on 2,048 GPUs, under 30 s on more than 10,000")
 REPLACEMENT = Range(
-    best_s=454.0 / 10.87, worst_s=768.0 / 10.87, source="ByteRobust (SOSP'25): requeue takes 454 to 768 s, warm standby machines are 10.87 times faster"
+    best_s=454.0 / 10.87, worst_s=768.0 / 10.87,
+    source="ByteRobust (SOSP'25): requeue takes 454 to 768 s, warm standby machines are 10.87 times faster: divided",
+)  # fmt: skip
+# Of state, from a GPU to one on another node, while all GPUs of both nodes do the same, each over a link of its own. Worst: torchft #329 says "20ish" seconds
+# for Llama 3 8B over InfiniBand by HTTP; weights and moments in fp32, 12 bytes a parameter, over the 4 GPUs of a replica are 24.1 GB each.
+_TORCHFT_GB = 8.03 * 12 / 4
+PEER_GB_PER_S = Speed(
+    best=46.0, worst=_TORCHFT_GB / 20, source="torchft #329: Llama 3 8B, 4 GPUs a replica, some 20 s over InfiniBand: 24.1 GB a GPU divided by that"
 )
+PEER_SPEEDS: tuple[tuple[str, float], ...] = (
+    ("torchft #329 before its fix, 800 s over the wrong network", _TORCHFT_GB / 800), ("15 Gb/s a node of 8 GPUs, which nobody reports", 15 / 8 / 8),
+    ("15 Gb/s a GPU, a cloud machine with one (PCcheck, ASPLOS'25)", 15 / 8),
+    ("48 GB in 18.5 s through a process group on one host (torchft #119)", 48 / 18.5), ("400 Gb/s a node of 8 GPUs", 50 / 8),
+    ("NCCL send and receive that stayed far below 400 Gb/s RoCE (nccl #2409)", 6.99),
+    ("what NVIDIA expects of NCCL on 400 Gb/s a GPU, as Llama 3 had (nccl-tests #290)", 46.0),
+)  # fmt: skip
 STATE_OVER_NETWORK = Range(best_s=1.0, worst_s=5.4, source="torchft: under 1 s for a replica over Gloo; Google's elastic training demo (2026-07): 5.4 s")
 FIRST_STEP = Range(best_s=6.0, worst_s=12.7, source="Google's elastic training demo (2026-07): first step 12.7 s; 6 s is a step of Llama 3 405B")
 SAVE_STALL = Range(best_s=0.01, worst_s=0.04, source="ByteRobust (SOSP'25): 0.01 to 0.04 s a step for copies in memory")

@@ -6,10 +6,9 @@ Is wrong    as an exponential, mostly: published times have a median of 3 m 42 s
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Protocol
 
 
 def within(for_s: float, *, mean_s: float) -> float:
@@ -22,31 +21,35 @@ def done_by(share: float, *, mean_s: float) -> float:
     return -mean_s * math.log1p(-share)
 
 
-@dataclass(frozen=True, slots=True)
+class Dice(Protocol):
+    def random(self) -> float: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Percentiles:
-    """Repair times as they were measured: share of repairs to seconds, 0 and 1 included; between two of them, as good as even."""
+    """Times of which some percentiles were measured; between two of them, as good as even."""
 
-    shares: tuple[float, ...]
-    seconds: tuple[float, ...]
+    points: tuple[tuple[float, float], ...]  # Share of all, from 0 to 1, and the seconds that it stays below.
 
-    @classmethod
-    def of(cls, measured: Mapping[float, float]) -> Percentiles:
-        shares = tuple(sorted(measured))
-        seconds = tuple(measured[share] for share in shares)
-        if len(shares) < 2 or shares[0] != 0.0 or shares[-1] != 1.0 or list(seconds) != sorted(seconds) or seconds[0] < 0.0:
-            raise ValueError(f"percentiles go from share 0 to share 1 and their times rise, unlike {dict(measured)}")
-        return cls(shares, seconds)
+    def __post_init__(self) -> None:
+        shares, seconds = [share for share, _ in self.points], [time for _, time in self.points]
+        if len(shares) < 2 or shares[0] != 0.0 or shares[-1] != 1.0 or seconds[0] < 0.0 or any(low > high for low, high in pairwise(seconds)):
+            raise ValueError(f"percentiles go from share 0 to share 1 and their times rise, unlike {self.points}")
+        if any(low >= high for low, high in pairwise(shares)):
+            raise ValueError(f"percentiles go from share 0 to share 1, each share once and in order, unlike {self.points}")
 
     @property
     def mean_s(self) -> float:
-        pieces = zip(pairwise(self.shares), pairwise(self.seconds), strict=True)
-        return sum((high - low) * (first + last) / 2.0 for (low, high), (first, last) in pieces)
+        return sum((above - below) * (low + high) / 2.0 for (below, low), (above, high) in pairwise(self.points))
 
     def within(self, for_s: float) -> float:
-        place = bisect_left(self.seconds, for_s)
-        if place == 0:
+        """The share that is done by then."""
+        if for_s <= self.points[0][1]:
             return 0.0
-        if place == len(self.seconds):
-            return 1.0
-        low, high, first, last = self.shares[place - 1], self.shares[place], self.seconds[place - 1], self.seconds[place]
-        return low + (high - low) * (for_s - first) / (last - first)
+        (below, low), (above, high) = next((pair for pair in pairwise(self.points) if pair[1][1] >= for_s), (self.points[-1],) * 2)
+        return below + (above - below) * (for_s - low) / (high - low) if high > low else above
+
+    def draw(self, dice: Dice) -> float:
+        share = dice.random()
+        (below, low), (above, high) = next(pair for pair in pairwise(self.points) if pair[1][0] >= share)
+        return low + (high - low) * (share - below) / (above - below)
