@@ -82,8 +82,8 @@ class Job(Gang):
             "--spares", str(spares), "--max-restarts", "100000", "--stop-grace-s", "3", *options, str(SCRIPTS / script), str(directory), *arguments,
         ]  # fmt: skip
         # torch keeps a cache among the temporary files, for whoever comes next.
-        surroundings = {"TMPDIR": str(self.temporary), "TORCHINDUCTOR_CACHE_DIR": str(directory / "cache")}
-        super().__init__(directory, name, command, world_size=nproc * nodes, env={**surroundings, **(env or {})})
+        self.surroundings = {"TMPDIR": str(self.temporary), "TORCHINDUCTOR_CACHE_DIR": str(directory / "cache"), **(env or {})}
+        super().__init__(directory, name, command, world_size=nproc * nodes, env=self.surroundings)
 
     def end(self, *, patience_s: float = 30.0) -> int:
         killed = super().end(patience_s=patience_s)
