@@ -16,6 +16,7 @@ from holdfast.chaos.steps import StepLogs
 from holdfast.control.journal import Entry, Journal, JournalUnusable
 from holdfast.domain.incident import Incident
 from holdfast.domain.state import State
+from holdfast.launch.groups import homes
 from holdfast.launch.layout import JobDirectory
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "scripts"
@@ -74,12 +75,30 @@ class Job(Gang):
     ) -> None:  # fmt: skip
         self.ranks_per_node = nproc
         self.directory = JobDirectory(scratch / "state" / "jobs" / name)
+        self.temporary = Path(tempfile.mkdtemp(prefix="holdfast-tmp-"))  # Of its own, so that all that is left in it is the job's; short, for sockets.
         directory = scratch / name
         command = [
             sys.executable, "-m", "holdfast.cli", "run", "--state", str(scratch / "state"), "--name", name, "--nproc", str(nproc), "--nodes", str(nodes),
             "--spares", str(spares), "--max-restarts", "100000", "--stop-grace-s", "3", *options, str(SCRIPTS / script), str(directory), *arguments,
         ]  # fmt: skip
-        super().__init__(directory, name, command, world_size=nproc * nodes, env=env)
+        # torch keeps a cache among the temporary files, for whoever comes next.
+        self.surroundings = {"TMPDIR": str(self.temporary), "TORCHINDUCTOR_CACHE_DIR": str(directory / "cache"), **(env or {})}
+        super().__init__(directory, name, command, world_size=nproc * nodes, env=self.surroundings)
+
+    def end(self, *, patience_s: float = 30.0) -> int:
+        killed = super().end(patience_s=patience_s)
+        shutil.rmtree(self.temporary, ignore_errors=True)
+        return killed
+
+    def left(self) -> list[str]:
+        """Also what its nodes had, sockets, shared memory, control groups and temporary files."""
+        return [*super().left(), *(str(path) for path in self._files_left())]
+
+    def _files_left(self) -> list[Path]:
+        directory, prefix = self.directory, self.directory.shared_memory_prefix
+        own = [path for path in (directory.nodes, directory.control_socket, *directory.path.glob("*.sock")) if path.exists()]
+        groups = {path for home in homes().values() for path in home.directory.glob(f"{prefix}*")}
+        return [*own, *Path("/dev/shm").glob(f"{prefix}*"), *sorted(groups), *self.temporary.iterdir()]
 
     # What the journal says. It is read beside control, which is not asked and not slowed down.
 

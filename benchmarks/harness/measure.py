@@ -81,6 +81,12 @@ class Series:
     values: tuple[float, ...]
     note: str = ""
 
+    @property
+    def figures(self) -> dict[str, float | None]:
+        """The 99th percentile of few samples is the slowest."""
+        values = self.values
+        return {"median": median(values), "p99": percentile(values, 0.99), "from": min(values, default=None), "to": max(values, default=None)}
+
 
 @dataclass(slots=True)
 class Report:
@@ -116,7 +122,7 @@ class Report:
         options = {name: value for name, value in vars(chosen).items() if name not in ("json", "keep")}
         return {
             "benchmark": self.title, "machine": self.machine, "date": self.date, "commit": commit(), "options": options,
-            "bars": [asdict(bar) for bar in self.bars], "series": [asdict(one) for one in self.series_list], "notes": self.notes, "raw": self.raw,
+            "bars": [asdict(bar) for bar in self.bars], "series": [asdict(one) | one.figures for one in self.series_list], "notes": self.notes, "raw": self.raw,
         }  # fmt: skip
 
     def _print(self) -> None:
@@ -139,12 +145,11 @@ class Report:
     def _series_table(self) -> Table:
         table = Table(box=None, padding=(0, 2))
         table.add_column("measured")
-        for name in ("n", "median", "from", "to"):
+        for name in ("n", "median", "p99", "from", "to"):
             table.add_column(name, justify="right")
         table.add_column("")
         for one in self.series_list:
-            shown = [statistics.median(one.values), min(one.values), max(one.values)] if one.values else [None, None, None]
-            table.add_row(one.name, str(len(one.values)), *map(_number, shown), f"{one.unit}{'; ' if one.note else ''}{one.note}")
+            table.add_row(one.name, str(len(one.values)), *map(_number, one.figures.values()), f"{one.unit}{'; ' if one.note else ''}{one.note}")
         return table
 
     def _bars_table(self) -> Table:

@@ -20,6 +20,8 @@ import holdfast
 
 _MARK = "HOLDFAST_BENCHMARK"
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
+_LEAVING_S = 5.0  # What was told to go may need a moment to be gone, on a busy machine.
+_LISTENS = "0A"  # As /proc/net/tcp writes it.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,8 @@ def wait_until(seen: Callable[[], Any], *, within_s: float, what: str, every_s: 
 
 
 class Launched:
-    """A command and everything that comes of it. Use it in `with`: at the end nothing of it is left."""
+    """A command and everything that comes of it. Use it in `with`: at the end nothing of it is left. What would have been is written down beside its log, in
+    a file of the same name that ends in `.left`: a line for each thing."""
 
     def __init__(self, command: Sequence[str], *, log: Path, cwd: Path, env: Mapping[str, str] | None = None) -> None:
         self._mark = secrets.token_hex(8)
@@ -73,12 +76,20 @@ class Launched:
         return [one for one in self.processes() if all(word in one.command for word in words)]
 
     def end(self, *, patience_s: float = 30.0) -> int:
-        """Ask the launcher to leave, then kill what is left; how many had to be killed."""
+        """Ask the launcher to leave, write down what it has left, then kill that; how many had to be killed."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(patience_s)
+        self.log.with_suffix(".left").write_text("".join(f"{one}\n" for one in self.left()))
         return self.sweep()
+
+    def left(self) -> list[str]:
+        """What is there of it although it should be gone: processes, and the ports at which they listen."""
+        deadline = time.monotonic() + _LEAVING_S
+        while (there := self.processes()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        return [one for process in there for one in (f"process {process.pid}: {process.command[:200] or '?'}", *_ports_of(process.pid))]
 
     def sweep(self) -> int:
         """Kill everything marked, by its pid, until nothing is there."""
@@ -127,6 +138,22 @@ def _environment(pid: int) -> bytes:
         return Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:  # Gone, or somebody else's.
         return b""
+
+
+def _ports_of(pid: int) -> list[str]:
+    """Where a process listens, in whatever network it is."""
+    held, found = set[str](), []
+    try:
+        for fd in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):
+                held.add(os.readlink(fd))
+        lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]]
+    except OSError:  # It is gone, and its sockets with it.
+        return []
+    for fields in lines:
+        if fields[3] == _LISTENS and f"socket:[{fields[9]}]" in held:
+            found.append(f"port {int(fields[1].rpartition(':')[2], 16)} of process {pid}")
+    return found
 
 
 def _read(pid: int) -> Process | None:

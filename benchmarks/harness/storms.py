@@ -1,11 +1,15 @@
 """Storms: jobs of several shapes, each struck at random until its time is up, then let run to an end and held against a run that nobody disturbed.
 
-    reference   the same training undisturbed: the samples and the state of every step
+    reference   the same training undisturbed: the samples and the state of every step. A job that left data out as a remedy has one of its own, which leaves
+                out the same.
     lane        one job after the other, each of the next shape: struck, answered, struck again …, ended, compared. What takes minutes has lanes of its own.
     record      a line of JSON for each fault that was judged, each job that ended, each script that cannot work; added to as they come
 
 Of a step that was taken more than once the last generation counts: that is what training went on from. A job whose gang had always the same size must have
 come to the same bits in every step; one that was smaller at times, and so added up in another order, to the same weights within the noise of that.
+
+All kinds of fault are in some shape. Not with all others: those of one shape need the same of a job (a disk, a network, a length of steps, leave to leave data
+out). Where a machine lacks what a kind needs, that is recorded with the job. Nobody gives leave to change hyper-parameters here, so that none may be changed.
 
 What is not survived, or not to the same end, is kept beside the record: journal, logs, and what each rank wrote down.
 """
@@ -19,7 +23,8 @@ import random
 import shutil
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
@@ -36,10 +41,10 @@ from harness.staging import OURS, disk_at
 from holdfast.chaos.faults import FAULTS
 from holdfast.chaos.needs import look, why_not
 from holdfast.chaos.storm import CALM_STEPS, UNDO, LiveScene, Storm, Strike, ground_of, is_well, views
-from holdfast.chaos.storm import left_behind as left_by
 from holdfast.chaos.undo import watchdog
 from holdfast.cli.chaos import orders_of, tell
 from holdfast.domain.job import Outcome
+from holdfast.domain.plan import Rung
 from holdfast.domain.state import State
 from holdfast.domain.treatment import Treatment
 
@@ -64,12 +69,13 @@ _WRONG: Final = {"nan_in_data": 1, "nan_from_rank": 1, "bit_flip": 1}
 # Training goes on beside these, and it takes minutes until each is noticed, put right and over: in jobs of their own, and only where there is time for them.
 _BESIDE: Final = {"disk_full": 1, "log_flood": 1, "data_slow": 1}
 _BESIDE_NETWORK: Final = {"packets_lost": 1, "link_narrowed": 1, "packets_delayed": 1, "clock_shifted": 1}
+_SLOWLY: Final = {"rank_held_back": 1, "memory_leak": 1, "disk_slow": 1}
+# These too must know what is usual, and what they ruin is put right only where leave was given to leave data out.
+_RUINED: Final = {"loss_spike": 1, "rate_too_high": 1, "wrong_labels": 1}
 LONG_JOB_S: Final = 480.0
 QUIET_RULES: Final = (*OURS, "SavesSkipped")  # The script saves five times a second, and all jobs to one disk: to skip some is right, and no fault.
-LEFT_OUT: Final = {
-    "needs steps of another length to be noticed (benchmarks/faults.py has them)": ("rank_held_back", "memory_leak", "disk_slow"),
-    "makes it another training, which no undisturbed one can be held against (there too)": ("loss_spike", "rate_too_high", "wrong_labels"),
-}
+RIDE_THROUGH: Final = "ride_through"  # Rung 0 is the loop's own, and no plan's.
+RUNGS: Final = (RIDE_THROUGH, *(rung.name.lower() for rung in Rung))  # Each can be come to in one of the shapes below.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +90,8 @@ class Shape:
     options: tuple[str, ...] = ()
     rejoins: bool = False
     own_disk: bool = False  # For its checkpoints.
+    pace_s: float = PACE_S
+    compute_s: float = 0.0  # Of a core in each step, beside what the model needs.
     lasts_s: float = JOB_S  # After which it is let run to its end.
 
     @property
@@ -102,6 +110,9 @@ SHAPES: Final = (
     Shape(name="network", faults=_QUICK | {"worker_stopped": 2, "node_cut_off": 4}, nodes=2, spares=1, options=("--own-network",)),
     Shape(name="beside", faults=_BESIDE, own_disk=True, lasts_s=LONG_JOB_S),
     Shape(name="beside-network", faults=_BESIDE_NETWORK, nodes=2, options=("--own-network",), lasts_s=LONG_JOB_S),
+    # A rank that is held back is slow only where it computes; and in longer steps a leak is seen before memory is at its end.
+    Shape(name="slowly", faults=_SLOWLY, options=("--memory-per-worker", "3GB"), own_disk=True, pace_s=0.05, compute_s=0.004, lasts_s=LONG_JOB_S),
+    Shape(name="ruined", faults=_RUINED, options=("--skip-batches", "1000000"), lasts_s=LONG_JOB_S),
 )
 
 
@@ -109,7 +120,8 @@ def blow(scratch: Path, *, jobs: int, minutes: int, enough: int, seed: int, reco
     """Lanes of jobs until the time is over, or the record holds enough faults."""
     until, at = time.time() + 60 * minutes, commit()
     short, long = ([shape for shape in SHAPES if _is_possible(shape) and (shape.lasts_s > JOB_S) == is_long] for is_long in (False, True))
-    apart = {number: [shape] for number, shape in enumerate(long) if 2 * len(long) <= jobs and 60 * minutes > shape.lasts_s + START_S + ENDING_S}
+    slow_lanes = min(len(long), jobs // 2) if 60 * minutes > LONG_JOB_S + START_S + ENDING_S else 0
+    apart = {number: long[number::slow_lanes] for number in range(slow_lanes)}
     (scratch / "rules.yaml").write_text("rules:\n" + "".join(f"  - {{name: {rule}, disabled: true}}\n" for rule in QUIET_RULES))
     epochs = int((LONG_JOB_S + ENDING_S) / PACE_S / 60) + 2
     reference = Job(scratch, "reference", SCRIPT, str(epochs), "0", "reference", nproc=RANKS, options=["--checkpoint-every", "100000"])
@@ -123,7 +135,7 @@ def blow(scratch: Path, *, jobs: int, minutes: int, enough: int, seed: int, reco
 
 
 def _is_possible(shape: Shape) -> bool:
-    needed = [*(["nft", "tc"] if "--own-network" in shape.options else []), *(["mkfs.ext4", "losetup"] if shape.own_disk else [])]
+    needed = [*(["ip"] if "--own-network" in shape.options else []), *(["mkfs.ext4", "losetup"] if shape.own_disk else [])]
     return not needed or (os.geteuid() == 0 and all(map(shutil.which, needed)))
 
 
@@ -217,7 +229,7 @@ def _strike(lane: Lane, shape: Shape, dice: random.Random, name: str) -> None:
     name = f"{name}-{os.getpid()}"
     rules = lane.scratch / "rules.yaml"
     options = ["--chaos", "--rules", str(rules), *(["--nnodes", f"{shape.least}:{shape.nodes}"] if shape.least else []), *shape.options]
-    arguments = [str(1 << 20), str(PACE_S), *(["rejoin"] if shape.rejoins else [])]
+    arguments = [str(1 << 20), str(shape.pace_s), str(shape.compute_s), *(["rejoin"] if shape.rejoins else [])]
     with ExitStack() as stack:
         if shape.own_disk:
             stack.enter_context(disk_at(lane.scratch / "state" / "jobs" / name / "checkpoints", lane.scratch / f"{name}.img"))
@@ -228,17 +240,18 @@ def _strike(lane: Lane, shape: Shape, dice: random.Random, name: str) -> None:
         with watchdog(job.directory.path / UNDO):
             unanswered, not_done = asyncio.run(_storm(lane, shape, job, dice))
         code = _end(lane, job)
+        left = job.left() if code is not None else []  # Before it is swept. One that has not ended has all of it yet, which is told as that.
         state = job.state()
     assert state is not None
     problems = [f"{one}, and its job has not ended since" for one in unanswered] if code != 0 else []
-    problems += [f"it left with {code}: {state.because}"] if code != 0 else [*compared(job, lane.scratch / "reference", state)]
-    left = left_by(job.directory, sorted(state.nodes))
+    problems += [f"it left with {code}: {state.because}"] if code != 0 else [*compared(job, lane.scratch, state)]
     kept = _keep(lane, job) if problems or left else ""
     sizes = sorted({len(change.after) for change in state.changes} | {shape.nodes})
     lane.add(
         "job", job=name, shape=shape.name, steps=state.step_best + 1, generations=state.generation, incidents=len(state.incidents), problems=problems,
         left=left, sizes=sizes, moves=len(state.changes), because=state.because, evidence=kept, not_done=sorted(not_done),
         treated=str(state.treatment) if state.treatment != Treatment() else "",
+        rungs=rungs_of(state),
     )  # fmt: skip
     for problem in (*problems, *(f"LEFT BEHIND: {one}" for one in left)):
         say(f"{name}: {problem}; see {kept}")
@@ -297,15 +310,18 @@ def _judge(lane: Lane, shape: Shape, job: Job, storm: Storm, first: int) -> None
 
 def _end(lane: Lane, job: Job) -> int | None:
     """Let it run to a step that it will come to in a moment; its exit status, None when it did not leave in time."""
-    step = (job.steps.newest_step() + 2 * AHEAD_STEPS) // AHEAD_STEPS * AHEAD_STEPS
-    new = job.scratch / "until.new"
-    new.write_text(str(step))
-    new.replace(job.scratch / "until")
+    _end_at(job, (job.steps.newest_step() + 2 * AHEAD_STEPS) // AHEAD_STEPS * AHEAD_STEPS)
     try:
         wait_until(lambda: job.process.poll() is not None, within_s=max(5.0, min(120.0, lane.left_s() - 10.0)), what="its end", every_s=0.2)
     except TookTooLong:
         return None
     return job.process.returncode
+
+
+def _end_at(job: Job, step: int) -> None:
+    new = job.scratch / "until.new"
+    new.write_text(str(step))
+    new.replace(job.scratch / "until")
 
 
 def _keep(lane: Lane, job: Job) -> str:
@@ -321,17 +337,20 @@ def _keep(lane: Lane, job: Job) -> str:
 # What came out.
 
 
-def compared(job: Job, reference: Path, state: State) -> Iterator[str]:
-    """In what a job that ran to its end differs from the one that nobody disturbed."""
-    expected = used_in(reference)
+def compared(job: Job, scratch: Path, state: State) -> Iterator[str]:
+    """In what a job that ran to its end differs from the one that nobody disturbed, or from one that was given the changes recorded with the job."""
     end = int((job.scratch / "end-0").read_bytes().partition(b"\n")[0])
+    if state.treatment.tunes:
+        yield f"its hyper-parameters were changed, for which nobody gave leave: {state.treatment}"
+        return
+    reference = scratch / "reference"
     try:
+        if state.treatment != Treatment():
+            reference = run_changed(scratch, f"{job.name}-changed", state.treatment, end)
         wait_until(lambda: (reference / f"weights-at-{end}").exists(), within_s=60.0, what=f"step {end} of the reference", every_s=0.5)
     except TookTooLong as error:
         yield str(error)
         return
-    if state.treatment != Treatment():
-        return  # Data was left out, as recorded: another training from there on.
     expected, states = used_in(reference), _states(reference)
     mine, reached = used_in(job.scratch), _states(job.scratch)
     wrong = [step for step in range(end) if sorted(mine.get(step, ())) != sorted(expected[step])]
@@ -346,6 +365,15 @@ def compared(job: Job, reference: Path, state: State) -> Iterator[str]:
         yield f"weights after step {end} differ by {far:.1e} of the largest"
 
 
+def run_changed(scratch: Path, name: str, treatment: Treatment, end: int) -> Path:
+    """Undisturbed, with data left out from its first step on. Where a job leaves data out it goes back before it, so that there is no difference."""
+    again = Job(scratch, name, SCRIPT, str(1 << 20), "0", "reference", nproc=RANKS, options=["--checkpoint-every", "100000"], env=treatment.environment())
+    with again:
+        _end_at(again, end)
+        wait_until(lambda: again.process.poll() is not None, within_s=600.0, what=f"the end of {name}", every_s=0.2)
+    return again.scratch
+
+
 def used_in(scratch: Path) -> dict[int, list[str]]:
     """Step to the samples of all ranks, in the last generation that took it."""
     found: dict[int, tuple[int, dict[int, str]]] = {}
@@ -357,6 +385,23 @@ def used_in(scratch: Path) -> dict[int, list[str]]:
             elif int(generation) == known:
                 of_ranks[rank] = samples
     return {step: [one for samples in of_ranks.values() for one in samples.split(",")] for step, (_, of_ranks) in found.items()}
+
+
+def rungs_of(state: State) -> Counter[str]:
+    """How often each was planned; but a gang is smaller also when a wait for a node came to its end."""
+    used = Counter(plan.rung.name.lower() for incident in state.incidents for plan in incident.plans if plan.rung is not Rung.SHRINK)
+    used[Rung.SHRINK.name.lower()] = sum(len(change.after) < len(change.before) for change in state.changes)
+    return +used
+
+
+def rungs_used(struck: Iterable[Mapping[str, Any]], jobs: Iterable[Mapping[str, Any]], permanent: Iterable[Mapping[str, Any]]) -> Counter[str]:
+    """How often each was, by the record."""
+    used = Counter[str]()
+    for job in jobs:
+        used.update(job.get("rungs", {}))  # Lines of an earlier commit have none.
+    used[RIDE_THROUGH] += sum(one["remedy"] == "ridden through" for one in struck)
+    used[Rung.STOP.name.lower()] += sum(one["good"] and one["outcome"] != REFUSED for one in permanent)
+    return +used
 
 
 def _states(scratch: Path) -> dict[int, frozenset[str]]:

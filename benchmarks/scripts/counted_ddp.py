@@ -1,4 +1,4 @@
-"""A training of which every sample and every bit is counted, whatever is done to it: `counted_ddp.py SCRATCH EPOCHS [PACE_S] [rejoin] [reference]`.
+"""A training of which every sample and every bit is counted, whatever is done to it: `counted_ddp.py SCRATCH EPOCHS [PACE_S [COMPUTE_S]] [rejoin] [reference]`.
 
 used-RANK     before each step: `STEP GENERATION SAMPLES`. What counts is the last generation that took the step.
 state-RANK    after it: `STEP GENERATION DIGEST`, of weights and momentum. A step that is done again must come to the same.
@@ -23,9 +23,10 @@ import holdfast
 from holdfast.chaos.listen import Listener
 
 SAMPLES, BATCH = 480, 8
-CARRIES = ("data_stuck", "data_slow", "deadlock", "nan_from_data", "nan_from_rank", "bit_flip")
+CARRIES = ("data_stuck", "data_slow", "deadlock", "nan_from_data", "nan_from_rank", "bit_flip", "loss_spike", "rate_too_high", "wrong_labels")
 scratch, epochs, options = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-pace_s = next((float(one) for one in options if one[0].isdigit()), 0.01)
+given = [float(one) for one in options if one[0].isdigit()]
+pace_s, compute_s = given[0] if given else 0.01, given[1] if len(given) > 1 else 0.0  # Of a step: beside what it computes, and of a core on top of it.
 
 
 class Numbered(Dataset):
@@ -58,7 +59,13 @@ def spoil(orders: Listener, x: torch.Tensor, aside: dist.ProcessGroup) -> torch.
         time.sleep(1e6)
     if "deadlock" in orders.active:
         dist.barrier(group=aside)  # Where the others never come: they wait for this rank's gradients.
+    if "loss_spike" in orders.active:
+        x = 40 * x.flip(1)
     return torch.full_like(x, torch.nan) if "nan_from_data" in orders.active else x
+
+
+def target(orders: Listener, x: torch.Tensor) -> torch.Tensor:
+    return torch.randn(x.shape, generator=torch.Generator().manual_seed(0)) if "wrong_labels" in orders.active else x
 
 
 def train() -> None:
@@ -68,7 +75,7 @@ def train() -> None:
     model = DistributedDataParallel(torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 64)))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)  # Smooth: noise of a reduction stays noise.
     orders = Listener(rank=rank, carries=CARRIES)
-    data = Numbered(orders)
+    data, lever = Numbered(orders), torch.ones(128, 128)
     loader = DataLoader(data, batch_sampler=holdfast.Sampler(data, batch_size=BATCH))
     run = holdfast.guard(model=model, optimizer=optimizer, save_every=10)
     used, state, log = (appending(name, rank) for name in ("used", "state", "steps"))
@@ -76,11 +83,17 @@ def train() -> None:
         generation = os.environ.get("HOLDFAST_GENERATION", "0")
         os.write(used, f"{run.step} {generation} {','.join(map(str, numbers.tolist()))}\n".encode())
         orders.listen(run.step)
-        loss = (model(spoil(orders, x, aside)) - x).pow(2).mean()
+        busy_until = time.thread_time() + compute_s
+        while time.thread_time() < busy_until:
+            lever @ lever
+        loss = (model(spoil(orders, x, aside)) - target(orders, x)).pow(2).mean()
         optimizer.zero_grad()
         loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)  # So that what makes the loss jump does not make it infinite.
         if "nan_from_rank" in orders.active:
             next(model.parameters()).grad[0] = torch.nan
+        if "rate_too_high" in orders.active:
+            optimizer.param_groups[0]["lr"] = 5.0  # For good: until the optimizer is restored from before it.
         optimizer.step()
         if orders.active.pop("bit_flip", None):
             with torch.no_grad():
