@@ -33,7 +33,8 @@ _ALL = (
     Fault(key="data_stuck", name="data loader stuck", says="rank {rank} waits for data for ever", kinds=_HANG, strike=inside("data_stuck"), within_s=90,
           order="data_stuck"),
     # Cores and memory.
-    Fault(key="rank_held_back", name="rank held back to 70 % of its core", says="rank {rank} gets 70 % of the core it uses", kinds=("slow_rank",),
+    Fault(key="rank_held_back", name="rank held back to 70 % of its core", says="rank {rank} gets 70 % of the core it uses",
+          kinds=("slow_rank", "held_back"),
           strike=lambda ground, rank: cores.hold_back(ground, rank, 0.7), within_s=90, needs=(Need.ROOT, Need.GROUPS), learned=True, stands=True),
     Fault(key="data_slow", name="data slow on all ranks", says="data comes slowly on all ranks", kinds=("data_stall",),
           strike=everywhere("data_slow", for_s=45), aim=Aim.ALL, culprit="", order="data_slow", learned=True, stands=True),
