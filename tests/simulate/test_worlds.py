@@ -55,6 +55,11 @@ def test_something_went_wrong_at_nearly_every_site_and_the_median_story_is_long(
     assert worlds.median_events >= 900
 
 
+def test_worlds_of_many_nodes_keep_every_promise(seed: int) -> None:
+    for number in (0, seed):
+        _run(number, nodes=32)
+
+
 def test_worlds_of_this_day_keep_every_promise(seed: int) -> None:
     for number in range(seed * 1000, seed * 1000 + 200):
         _run(number, scale=1.0 if number % 10 == 0 else SHORT)

@@ -111,7 +111,7 @@ def run(
     `failures` is a recording of lost machines, else the seed makes them up. `poisoned` of the newest checkpoints turn to NaN at some time; by default the seed
     says how many. `nodes`: of the gang, where it is not for the seed to say; one more of 32 is a spare.
     """
-    world = _make(seed, journal(), severity, scale, nodes, lines)
+    world = _make(seed, journal(), severity, scale, lines, nodes)
     if severity:
         _make_trouble(world, scale, failures)
         _operate(world, seed)
@@ -129,7 +129,7 @@ def run(
     )  # fmt: skip
 
 
-def _make(seed: int, journal: Journal, severity: float, scale: float, nodes: int | None, lines: list[str] | None) -> World:
+def _make(seed: int, journal: Journal, severity: float, scale: float, lines: list[str] | None, nodes: int | None = None) -> World:
     dice = random.Random(seed)
     spec = JobSpec(
         job=f"seed-{seed}", argv=("train.py",),
