@@ -307,6 +307,22 @@ def test_a_crash_loop_backs_off_longer_and_longer_loses_its_place_and_says_so() 
     assert running(cluster) == {"patient"}, "it has lost its place, and nobody is evicted for it"
 
 
+@pytest.mark.parametrize("after_s", [0.0, 59.0, 60.0, 61.0])
+def test_a_job_that_pauses_can_be_withdrawn_also_when_its_pause_is_over_and_the_cycle_has_not_looked(after_s: float) -> None:
+    cluster = cluster_of(1, 1)
+    auditor = Auditor(cluster)
+    ask(cluster, "crashes", 1, 0.0)
+    decide_checked(cluster, auditor, 0.0)
+    cluster.fail("crashes", 1.0)
+    auditor.ended("crashes")
+    cluster.end("crashes", 1.0 + after_s)
+    assert not cluster.jobs
+    assert cluster.next_at() == math.inf, "nobody comes back from a pause that was withdrawn"
+    ask(cluster, "next", 1, 100.0)
+    decide_checked(cluster, auditor, 100.0)
+    assert running(cluster) == {"next"}
+
+
 def test_a_job_that_ran_well_before_it_failed_is_in_no_loop() -> None:
     cluster = cluster_of(1, 1)
     auditor, now = Auditor(cluster), 0.0

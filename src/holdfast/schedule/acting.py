@@ -180,8 +180,9 @@ class Acting(Known):
         self._timer_waited(job)
 
     def _leave_queue(self, job: Job) -> None:
-        if job.banned_until > self.now and not job.placement:
-            return  # It is in no queue.
+        if job in self.aside:
+            del self.aside[job]
+            return
         self.drop_reservation(job)
         self.waiting.remove(job)
         if job.overdue:

@@ -77,6 +77,7 @@ class Cluster(Acting):
         if job.failures >= policy.crash_loop:
             job.stands_at, job.waited_s = job.banned_until, 0.0
         job.ticket += 1
+        self.aside[job] = None
         self._timer(job.banned_until, BACK, job)
 
     def fail_by_node(self, id: str, node: int, now: float) -> None:
@@ -172,6 +173,7 @@ class Cluster(Acting):
             elif kind == LOOSE:
                 self._loosen(job, now)
             elif kind == BACK:
+                del self.aside[job]
                 self._queue(job, now)
             elif job in self.gangs:
                 self.fail(job.request.id, now)

@@ -42,6 +42,7 @@ class Known:
         self.running: dict[Job, None] = {}
         self.elastic: dict[Job, None] = {}  # That run and may grow.
         self.reservations: dict[Job, Reservation] = {}
+        self.aside: dict[Job, None] = {}  # That wait and stand in no queue: they pause after a failure.
         self.care = Care(len(self.fleet.nodes), self.policy)
         self.wounded: dict[Job, set[int]] = {}  # Running jobs that have lost what they had on these nodes; the next cycle mends them.
         self.gpus: list[int] = []  # Running, by account.
