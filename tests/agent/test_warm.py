@@ -185,6 +185,12 @@ def test_a_forked_worker_runs_the_script_and_its_end_is_told(cold: Warm) -> None
     assert recorded == [{name: value for name, value in ended.items() if name != "told"}]
 
 
+def heed_all_signals() -> None:
+    """What `nohup` and a shell's `&` ignore is handed down to every child; a worker is not to inherit it, and what it is compared with neither."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("method", ["script", "module"])
 def test_a_forked_worker_cannot_tell_that_it_was_forked(cold: Warm, method: str) -> None:
     module = method == "module"
@@ -194,7 +200,8 @@ def test_a_forked_worker_cannot_tell_that_it_was_forked(cold: Warm, method: str)
     command = [sys.executable, *(["-m"] if module else []), *arguments]
     with open(cold.directory / "fresh.log", "wb") as log:
         fresh = subprocess.run(
-            command, cwd=SCRIPTS, env={**environment, "FACTS": str(fresh_file)}, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=WAIT_S, check=False
+            command, cwd=SCRIPTS, env={**environment, "FACTS": str(fresh_file)}, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=WAIT_S, check=False,
+            preexec_fn=heed_all_signals,
         )
     assert fresh.returncode == 0, (cold.directory / "fresh.log").read_text()
     ended = cold.run(*arguments, module=module, cwd=str(SCRIPTS), env={"FACTS": str(forked_file), "HOLDFAST_GENERATION": "1"})
