@@ -136,3 +136,43 @@ def test_what_ranks_hold_is_told_once_when_all_have_said_it(tmp_path: Path) -> N
     assert seen is not None
     assert (seen.node, seen.generation, seen.holds, seen.dimensions) == ("n1", 1, {"2": 7, "3": 9}, (("dp", 2, True), ("tp", 2, False)))
     assert watch.mesh("n1") is None, "and is not told again"
+
+
+LEAKING = """
+import sys, time
+from pathlib import Path
+from holdfast.domain.beat import GUARDED, RESTORED
+from holdfast.domain.gauges import GPU_MEMORY
+from holdfast.trainer.beats import open_beats
+beats = open_beats(Path(sys.argv[1]), generation=1)
+beats.flags |= GUARDED | RESTORED
+host, gpu, held = float(sys.argv[2]), float(sys.argv[3]), []
+for line in sys.stdin:
+    held.append(b"x" * int(host))
+    beats.gauges.set(GPU_MEMORY, 1e9 + gpu * beats.step)
+    beats.step += 1
+    beats.enter("step")
+    print(flush=True)
+"""
+
+
+@pytest.mark.parametrize(("host", "gpu"), [(4e6, 0.0), (0.0, 4e7), (0.0, 0.0)])
+def test_what_grows_with_the_steps_is_told_of_host_and_gpu_apart(watch: Watch, host: float, gpu: float) -> None:
+    path = watch.beat_path(1, 0)
+    arguments = [sys.executable, "-c", LEAKING, str(path), str(host), str(gpu)]
+    with subprocess.Popen(arguments, env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        watch.add(0, 1, process.pid)
+        for _ in range(40):
+            process.stdin.write(b"\n")
+            process.stdin.flush()
+            process.stdout.readline()
+            watch.read()
+        process.stdin.close()
+        leaks = watch.leaks(0, 1)
+        assert watch.leaks(0, 2).host == "", "of another generation"
+        watch.add(1, 1, os.getpid())
+        assert watch.leaks(1, 1).host == (f"rank 0's {leaks.host}" if host else ""), "the kernel may kill another one"
+    assert leaks.host.startswith("memory grew by 4") if host else not leaks.host
+    assert leaks.gpu.startswith("memory grew by 40 MB a step over ") if gpu else not leaks.gpu

@@ -4,7 +4,7 @@
     hear NODE [running=GENERATION:RANK,RANK] [warm=no]     warmed NODE     silent NODE
     holds NODE RANK:NUMBER … [dimensions=pp:2:no,dp:2:yes]     mesh
     done KIND [NODE] [port=1] [checkpoint=NAME:STEP]     fail KIND NODE [permanent] [unkillable=77]   up [NAME:STEP]      stopped
-    exit RANK KIND [code=1] [signal=9] [step=5] [exception=E] [print=F] [micro_batch=N] [ours] [generation=G]
+    exit RANK KIND [code=1] [signal=9] [step=5] [exception=E] [print=F] [micro_batch=N] [leak=TEXT] [ours] [generation=G]
     find KIND RANK [node=NODE] [share=0.9] [generation=G] [checkpoint=NAME:STEP] [step=STEP sound=STEP]     passed KIND RANK     undo
     profile [RANK …] [steps=N]     done ChooseRanks slow=RANK,… [beside=RANK]     profiled NODE RANK:COMPUTE_MS …
     approve     veto [RUNG]     cordon NODE     drain NODE     uncordon NODE     notice NODE SECONDS     withdraw NODE
@@ -199,7 +199,8 @@ class Teller:
         numbers = {name: int(named[name]) for name in ("code", "signal", "step", "micro_batch", "loader_workers") if name in named}
         exit = Exit(
             rank=rank, pid=100 + rank, kind=kind, because=f"rank {rank} left: {' '.join(plain[1:])}", exception=named.get("exception", ""),
-            message=named.get("message", ""), fingerprint=named.get("print", ""), stopped_by_us="ours" in plain, at_ns=len(self.events), **numbers,
+            message=named.get("message", ""), fingerprint=named.get("print", ""), stopped_by_us="ours" in plain, leak=named.get("leak", ""),
+            at_ns=len(self.events), **numbers,
         )  # fmt: skip
         assert self.core.state.spec is not None
         node = gang.nodes[rank // self.core.state.spec.ranks_per_node]

@@ -116,3 +116,19 @@ def test_nothing_seen_is_said_to_be_nothing_seen() -> None:
     found = diagnose([], (), {})
     assert (found.cause, found.permanent) == (Cause.VANISHED, False)
     assert found.confidence < 0.5
+
+
+CUDA = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 8.00 GiB of which 1.00 GiB is free. {}"
+
+
+def test_a_leak_is_told_from_what_does_not_fit_and_from_what_others_hold() -> None:
+    host = {"signal": 9, "fingerprint": "out_of_memory"}
+    leaks = diagnose([_exit(1, ExitKind.OUT_OF_MEMORY, leak="memory grew by 5 MB a step", **host)], (), {})
+    assert (leaks.cause, leaks.leak, leaks.fingerprint) == (Cause.OUT_OF_MEMORY, "memory grew by 5 MB a step", "out_of_memory:leak")
+    assert leaks.because.endswith("it leaks: memory grew by 5 MB a step")
+    assert diagnose([_exit(1, ExitKind.OUT_OF_MEMORY, **host)], (), {}).fingerprint == "out_of_memory"
+    gpu = {"code": 1, "exception": "torch.OutOfMemoryError", "leak": "memory grew by 5 MB a step"}
+    own, others = "This process has 7.00 GiB memory in use.", "Process 4711 has 6.00 GiB memory in use. This process has 1.00 GiB memory in use."
+    assert diagnose([_exit(1, ExitKind.EXCEPTION, message=CUDA.format(own), **gpu)], (), {}).leak
+    assert not diagnose([_exit(1, ExitKind.EXCEPTION, message=CUDA.format(others), **gpu)], (), {}).leak
+    assert not diagnose([_exit(1, ExitKind.EXCEPTION, exception="ValueError", leak="memory grew by 5 MB a step")], (), {}).leak

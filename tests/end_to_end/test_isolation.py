@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +16,8 @@ from observe.seeing import version_of_groups
 
 from holdfast.domain.diagnosis import Cause
 from holdfast.domain.exit import ExitKind
+from holdfast.domain.fitting import Fitting
+from holdfast.domain.plan import Rung
 from holdfast.launch.groups import homes
 
 GREEDY = SCRIPTS / "greedy.py"
@@ -80,6 +83,21 @@ def test_a_job_that_eats_beyond_its_memory_is_killed_alone_and_the_one_beside_it
     assert shown["nodes"]["node-0"]["isolation"] == f"cgroup v{VERSION}"
     assert shown["spec"]["resources"]["memory_bytes"] == 150_000_000
     assert f"memory 150 MB, on each node; kept by cgroup v{VERSION}" in " ".join(command("show", "greedy", HOLDFAST_STATE=str(state)).stdout.split())
+
+
+@pytest.mark.root
+@needs_groups
+def test_a_job_that_leaks_is_started_again_as_it_was_and_comes_to_its_end(state: Path, beside: Callable[..., Job]) -> None:
+    """It takes a quarter more than it may in all, a little with each step; nothing smaller would help."""
+    with beside(state, options=["--memory", LIMIT], script=SCRIPTS / "leaking.py", arguments=[state / "kept-job", 190, 1_000_000]) as job:
+        job.finished()
+    (incident,) = job.incidents()
+    (diagnosis,), (plan,) = incident.diagnoses, incident.plans
+    assert (diagnosis.cause, diagnosis.fingerprint) == (Cause.OUT_OF_MEMORY, "out_of_memory:leak")
+    assert "rank 0 ran out of memory: the kernel killed it at the limit of 150 MB" in diagnosis.because
+    assert re.search(r"it leaks: memory grew by [\d.]+ (MB|kB|MiB) a step over \d+ steps, from ", diagnosis.because)
+    assert (plan.rung, plan.fitting) == (Rung.RESPAWN, Fitting())
+    assert job.state().fitting == Fitting()
 
 
 @pytest.mark.root

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -108,3 +110,26 @@ def test_what_a_user_told_the_allocator_stays() -> None:
     assert "PYTORCH_CUDA_ALLOC_CONF" not in told.environment({"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:False"})
     assert str(Fitting(micro_batch=4, too_big=8)) == "4 samples of a rank at once, 8 did not fit"
     assert Fitting().environment({}) == {"HOLDFAST_MICRO_BATCH": "", "HOLDFAST_LOADER_WORKERS": ""}
+
+
+def leaking(step: int, *, loader_workers: int = 4) -> Diagnosis:
+    of_the_host = short(8, memory="", loader_workers=loader_workers)
+    return replace(of_the_host, step=step, fingerprint="oom:leak", leak="memory grew by 5 MB a step over 300 steps")
+
+
+def test_a_leak_is_started_again_as_it_was_as_long_as_that_brings_the_job_further_and_then_no_longer() -> None:
+    history: list[Attempt] = []
+    for step in (300, 600, 900, 1200, 1500):
+        plan = decide(leaking(step), history, FLEET, Policy(), adjustment=adjust(leaking(step), Fitting(), history))
+        assert (plan.rung, plan.fitting) == (Rung.RESPAWN, Fitting()), "a smaller batch or fewer loader workers would only put it off"
+        assert "memory grew by 5 MB a step over 300 steps" in plan.because
+        history.append(Attempt(cause=Cause.OUT_OF_MEMORY, fingerprint="oom:leak", step=step, progressed=True))
+    history[-1] = replace(history[-1], progressed=False)
+    vain = adjust(leaking(1500, loader_workers=0), Fitting(), history)
+    assert vain is not None
+    assert vain.fitting == Fitting(micro_batch=4, too_big=8), "what looked like a leak and is not, such as samples that become longer"
+
+
+def test_survivors_of_a_leak_keep_nothing_of_it() -> None:
+    fleet = replace(FLEET, gang=("n1", "n2"), can_rejoin="")
+    assert decide(leaking(300), [], fleet, Policy(), adjustment=adjust(leaking(300), Fitting())).rung is Rung.RESPAWN

@@ -498,10 +498,11 @@ class Agent:
             self._send_readings()
             self._channel.send(self._measure.take(time.monotonic()))
         table = self._watch.table(row["rank"], row["generation"])
+        leaks = self._watch.leaks(row["rank"], row["generation"])
         beat = self._watch.remove(row["rank"], row["generation"])
         self._following.send(row["rank"])
         crash_point("agent-saw-exit")
-        exit = self._endings.ended(row, beat or Beat(step=-1), table)
+        exit = self._endings.ended(row, beat or Beat(step=-1), table, leaks)
         self._tell(WorkerExited(at=0.0, node=self._spec.node, generation=row["generation"], exit=exit))
 
     def _tell_vanished(self, rank: int, generation: int) -> None:

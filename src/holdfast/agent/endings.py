@@ -13,6 +13,7 @@ from holdfast.agent import tree
 from holdfast.agent.exits import Evidence, MemoryKills, classify, read_kernel_log, read_memory_kills, read_memory_kills_again
 from holdfast.agent.isolation.isolate import Isolation, member_of
 from holdfast.agent.parent import Row
+from holdfast.agent.watch import Leaks
 from holdfast.diagnose.gpu_memory import is_about_gpu
 from holdfast.domain.beat import Beat
 from holdfast.domain.exit import Exit, ExitKind
@@ -35,7 +36,7 @@ class Endings:
         if was in self._kills:
             self._kills[rank] = self._kills.pop(was)
 
-    def ended(self, row: Row, beat: Beat, table: Mapping[str, float]) -> Exit:
+    def ended(self, row: Row, beat: Beat, table: Mapping[str, float], leaks: Leaks) -> Exit:
         before = self._kills.pop(row["rank"], None)
         if before is None:  # It ended while no agent was here to see it.
             before = read_memory_kills(self._isolation.counted(member_of(row["born"], row["born_rank"])))
@@ -49,6 +50,9 @@ class Endings:
                 kernel_log=read_kernel_log(row["pid"], row["started_ns"]) if somebody_was_killed else "",
             )
         )  # fmt: skip
+        on_gpu = exit.kind is ExitKind.EXCEPTION and exit.exception.endswith("OutOfMemoryError")
+        if on_gpu or exit.kind is ExitKind.OUT_OF_MEMORY:
+            exit = replace(exit, leak=leaks.gpu if on_gpu else leaks.host)
         if not is_about_gpu(exit.message):
             return exit
         gpus, holders = gpu_holders(set(tree.marked(self._spec.job.job)).__contains__)

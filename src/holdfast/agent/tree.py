@@ -66,6 +66,16 @@ def read(pid: int) -> Process | None:
     )  # fmt: skip
 
 
+def own_bytes(pid: int) -> int:
+    """What a process has in memory of its own, and shares with no file; 0 when it is gone."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            _, resident, shared, *_ = map(int, file.read().split())
+    except (OSError, ValueError):
+        return 0
+    return (resident - shared) * mmap.PAGESIZE
+
+
 def read_all() -> dict[int, Process]:
     """Every process that can be seen. Those that end while we look are left out."""
     found = (read(int(name)) for name in os.listdir("/proc") if name.isdigit())

@@ -12,15 +12,16 @@ import mmap
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast.agent import tree
+from holdfast.detect.growth import Growth
 from holdfast.detect.silent_rank import Look, SilentRank
 from holdfast.domain.beat import BEAT_BYTES, BEAT_FILE_BYTES, FOLLOWS, GUARDED, REJOINS, RESTORED, SHARDED, TABLE_AT, WAITS, WAS_FINITE, WHOLE, Beat, read_beat
 from holdfast.domain.event import MeshSeen
 from holdfast.domain.finding import Finding
-from holdfast.domain.gauges import HOLDS, MESH, RESIZES, Gauge, read_gauges
+from holdfast.domain.gauges import GPU_MEMORY, HOLDS, MESH, RESIZES, Gauge, read_gauges
 from holdfast.domain.interval import INTERVAL_BYTES, Told, pack_interval
 from holdfast.domain.profile import REQUEST_BYTES, Request, pack_request, read_request
 from holdfast.wire.messages import Reading
@@ -44,6 +45,8 @@ class _Worker:
     process_state: str = "S"
     probed_at: float = 0.0
     told_mesh: bool = False
+    host: Growth = field(default_factory=Growth)
+    gpu: Growth = field(default_factory=Growth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +55,14 @@ class Left:
 
     after: int
     whole: int
+
+
+@dataclass(frozen=True, slots=True)
+class Leaks:
+    """How the memory of a rank has grown with its steps, in words; empty: it has not."""
+
+    host: str = ""
+    gpu: str = ""
 
 
 class Watch:
@@ -141,6 +152,7 @@ class Watch:
         worker = self._workers.pop(was)
         before = worker.generation
         self.add(rank, generation, worker.pid)
+        self._workers[rank].host, self._workers[rank].gpu = worker.host, worker.gpu  # Who lives on keeps what has leaked.
         if before != generation:
             worker.memory.close()
             for kind in ("beat", "profile"):
@@ -184,7 +196,29 @@ class Watch:
 
     def read(self) -> tuple[Reading, ...]:
         now_ns = time.monotonic_ns()
-        return tuple(_reading(worker, now_ns) for _, worker in sorted(self._workers.items()))
+        found = tuple(_reading(worker, now_ns) for _, worker in sorted(self._workers.items()))
+        for worker in self._workers.values():
+            self._look_at_growth(worker)
+        return found
+
+    def _look_at_growth(self, worker: _Worker) -> None:
+        beat = worker.beat
+        if beat is not None and beat.flags & RESTORED and beat.step > beat.step_started + 1 and beat.phase == "step":  # In the first step all finds its place.
+            worker.host.look(beat.step, sum(map(tree.own_bytes, self._trees.get(worker.pid, [worker.pid]))))
+            allocated = next((gauge.value for gauge in read_gauges(worker.memory[TABLE_AT:]) if gauge.name == GPU_MEMORY), 0.0)
+            if allocated > 0:
+                worker.gpu.look(beat.step, int(allocated))
+
+    def leaks(self, rank: int, generation: int) -> Leaks:
+        """Of a rank that has ended. Memory of the host is filled by all ranks of a node, and whom the kernel kills need not be the one that leaks."""
+        worker = self._workers.get(rank)
+        if worker is None or worker.generation != generation:
+            return Leaks()
+        others = [(other.rank, leak) for other in self._workers.values() if other is not worker and (leak := other.host.leak()) is not None]
+        beside = max(others, key=lambda one: one[1].now - one[1].before, default=None)
+        own, gpu = worker.host.leak(), worker.gpu.leak()
+        host = f"{own}" if own is not None else f"rank {beside[0]}'s {beside[1]}" if beside is not None else ""
+        return Leaks(host=host, gpu=f"{gpu}" if gpu is not None else "")
 
     def tables(self) -> dict[int, list[Gauge]]:
         """What the workers say besides their beats."""

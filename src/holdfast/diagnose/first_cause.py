@@ -64,15 +64,17 @@ def _of_exit(first: Exit, own: Sequence[Exit]) -> Diagnosis:
     cause, permanent, confidence = _judge(first)
     shortage = gpu_shortage(first.message, first.holders) if cause is Cause.OUT_OF_MEMORY else None
     besides = shortage.because if shortage else gpu_missing(first.message, first.gpus, first.holders)
+    leak = first.leak if cause is Cause.OUT_OF_MEMORY and (shortage is None or shortage.kind is Shortage.SIZE) else ""
     echoes = [exit for exit in own if exit is not first]
-    because = "; ".join(filter(None, (first.because, besides)))
-    evidence = [first.because, *filter(None, (besides,)), *(f"echo: rank {exit.rank}: {exit.because}" for exit in echoes[:4])]
+    because = "; ".join(filter(None, (first.because, besides, f"it leaks: {leak}" if leak else "")))
+    evidence = [first.because, *filter(None, (besides, leak)), *(f"echo: rank {exit.rank}: {exit.because}" for exit in echoes[:4])]
     if len(echoes) > 4:
         evidence.append(f"and {len(echoes) - 4} more ranks that followed")
+    fingerprint = first.fingerprint or f"{cause}:{first.code}:{first.signal}"
     return Diagnosis(
         cause=cause, permanent=permanent, confidence=confidence, because=because, ranks=(first.rank,), step=first.step,
-        fingerprint=first.fingerprint or f"{cause}:{first.code}:{first.signal}", evidence=tuple(evidence), own_code=first.own_code,
-        alternatives=_alternatives(cause), memory=_memory(first, cause, shortage), micro_batch=first.micro_batch, loader_workers=first.loader_workers,
+        fingerprint=f"{fingerprint}:leak" if leak else fingerprint, evidence=tuple(evidence), own_code=first.own_code, alternatives=_alternatives(cause),
+        memory=_memory(first, cause, shortage), leak=leak, micro_batch=first.micro_batch, loader_workers=first.loader_workers,
     )  # fmt: skip
 
 

@@ -46,6 +46,7 @@ class Diagnosis:
     alternatives: tuple[str, ...] = ()
     own_code: int = 1  # What the job exits with if it ends on this.
     memory: str = ""  # Of an out-of-memory on a GPU what it came from: "size", "fragmented", "held", "too_small". Empty: it was the host's memory.
+    leak: str = ""  # Of an out-of-memory: how memory had grown with the steps, in words; empty: it had not, and what was asked for is too big.
     micro_batch: int = 0  # What the culprit was given at once, where that may be changed; else 0.
     loader_workers: int = 0
     corrected: str = ""  # The class that a person gave to failures of this fingerprint, if one did.

@@ -38,6 +38,7 @@ NORMS: Final = "_norms"
 PARAMETER_NORM: Final = "_parameter_norm"
 UPDATE_NORM: Final = "_update_norm"
 LEARNING_RATE: Final = "_learning_rate"
+GPU_MEMORY: Final = "_gpu_memory_bytes"  # What torch has allocated at the end of a step.
 MICRO_BATCH: Final = "_micro_batch"  # The most samples the rank is given at once, where that may be changed; else 0.
 LOADER_WORKERS: Final = "_loader_workers"
 BAD_SAMPLES: Final = "_bad_samples"  # Samples that could not be read and were left out.

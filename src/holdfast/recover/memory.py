@@ -2,16 +2,19 @@
 
     GPU     fragmented: other segments first · then half the micro-batch with twice the accumulation, down to one sample · then nothing is left
     host    half the workers of the data loaders, down to none · then half the micro-batch
+    both    a leak: from the checkpoint, as it was, which gives all of it back; once that brought the job no further, as if it were none
 
 The global batch is never touched. What fitted once is gone back to at once; the way up is tried only when a person starts the job again (`Fitting.upwards`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.domain.diagnosis import Cause, Diagnosis
 from holdfast.domain.fitting import Fitting
+from holdfast.domain.state import Attempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +25,13 @@ class Adjustment:
     fitting: Fitting | None = None
 
 
-def adjust(diagnosis: Diagnosis, fitting: Fitting) -> Adjustment | None:
+def adjust(diagnosis: Diagnosis, fitting: Fitting, history: Sequence[Attempt] = ()) -> Adjustment | None:
     """The next try after an out-of-memory; None where it came from something else, or nothing about it can be changed from here."""
     if diagnosis.cause is not Cause.OUT_OF_MEMORY:
         return None
+    if diagnosis.leak and not _in_vain(diagnosis, history):
+        because = "a leak fills what there is, however small the batch: all ranks start again as they were, which gives all of it back"
+        return Adjustment(because=f"{because}; {diagnosis.leak}", fitting=fitting)
     if diagnosis.memory == "fragmented" and not fitting.expandable:
         because = "the memory was there, in pieces: all ranks start again with segments that can grow"
         return Adjustment(because=because, fitting=replace(fitting, expandable=True))
@@ -36,6 +42,11 @@ def adjust(diagnosis: Diagnosis, fitting: Fitting) -> Adjustment | None:
     if diagnosis.memory == "held" or not diagnosis.micro_batch:
         return None
     return _smaller(diagnosis.micro_batch, fitting)
+
+
+def _in_vain(diagnosis: Diagnosis, history: Sequence[Attempt]) -> bool:
+    """To start again after the same leak has not brought the job any further than it had been."""
+    return bool(history) and history[-1].fingerprint == diagnosis.fingerprint and not history[-1].progressed
 
 
 def _smaller(tried: int, fitting: Fitting) -> Adjustment:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from math import isfinite, nan
 from typing import Any
 
-from holdfast.domain.gauges import BAD_SINCE, GOOD_UNTIL, LEARNING_RATE, LOSS, LOSSES, NORM, NORMS, GaugeTable
+from holdfast.domain.gauges import BAD_SINCE, GOOD_UNTIL, GPU_MEMORY, LEARNING_RATE, LOSS, LOSSES, NORM, NORMS, GaugeTable
 
 
 class Training:
@@ -49,3 +49,6 @@ class Training:
         rate = self._optimizer.param_groups[0].get("lr") if self._optimizer is not None else None
         if isinstance(rate, (float, int)):  # One on a GPU would have to be waited for.
             put(LEARNING_RATE, rate * rate_times)
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            put(GPU_MEMORY, torch.cuda.memory_allocated())
