@@ -72,6 +72,20 @@ def test_above_the_ceiling_of_its_class_a_job_is_demoted_with_a_reason_and_high_
     assert used == pytest.approx((4 * 2 + 8) * HOUR_S, rel=0.01)
 
 
+def test_a_ceiling_is_of_what_is_in_service_and_nodes_that_are_lost_are_nobodys_fault() -> None:
+    cluster = cluster_of(10, 4)
+    auditor = Auditor(cluster)
+    ask(cluster, "first", 4, 0.0, priority="high")
+    decide_checked(cluster, auditor, 0.0)
+    (node, _), *_ = cluster.jobs["first"].placement
+    for other in [one for one in range(10) if one != node][:5]:
+        cluster.node_failed(other, 1.0)
+    decide_checked(cluster, auditor, 1.0)
+    ask(cluster, "second", 1, 2.0, priority="high")
+    decide_checked(cluster, auditor, 2.0)
+    assert [cluster.jobs[id].priority.name for id in ("first", "second")] == ["high", "medium"]
+
+
 def test_a_gang_starts_whole_on_whole_nodes_of_one_domain_or_not_at_all() -> None:
     cluster = cluster_of(4, 8)
     ask(cluster, "small", 1, 0.0)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from holdfast.cli import app
+from holdfast.schedule.cycle import Decisions
 from holdfast.schedule.policy import DAY_S, HOUR_S, Policy
 from holdfast.schedule.tree import Account
 from holdfast.simulate.audit import audit_of
@@ -69,6 +70,27 @@ def test_no_invariant_fails_in_any_replay(seed: int) -> None:
     audit.auditor.sweep()
     assert audit.auditor.failures == []
     assert not replay.stuck
+
+
+def test_a_count_that_is_wrong_in_the_middle_of_a_replay_is_found_although_no_decision_shows_it() -> None:
+    scheduler = Holdfast(nodes_of(4, 8))
+    audit, seen = audit_of(scheduler), 0
+
+    class Miscounts:
+        """For a while the fleet thinks that a GPU more may be had."""
+
+        def submitted(self, job: TraceJob, now: float) -> None: ...
+
+        def ended(self, id: str, now: float) -> None: ...
+
+        def decided(self, decisions: Decisions, now: float) -> None:
+            nonlocal seen
+            seen += 1
+            if seen in (100, 200):
+                scheduler.cluster.fleet.loose[0] += 1 if seen == 100 else -1
+
+    Replay(_made_up(5, 400), scheduler, watchers=[Miscounts(), audit]).run()
+    assert any("of node-0 are loose" in said for said in audit.auditor.failures)
 
 
 def test_the_same_trace_gives_the_same_decisions() -> None:

@@ -1,6 +1,6 @@
 """What must always be true of a cluster (the invariants I1 to I15 of docs/scheduling.md), from books of its own: it trusts no count that the scheduler keeps.
 
-`Auditor` follows every decision at the cost of what changed; `sweep` compares everything and is for tests. Each failure is a sentence that begins with its
+`Auditor` follows every decision at the cost of what changed; `sweep` compares everything, now and then. Each failure is a sentence that begins with its
 number. I5 (shares converge) is a figure over windows, kept here too. I10 (same trace, same decisions) is a hash over a replay; I8 and I12 are tests.
 """
 
@@ -68,7 +68,7 @@ class Auditor:
         self._limits()
 
     def sweep(self) -> None:
-        """Everything against everything; for small clusters."""
+        """Everything against everything."""
         cluster, fleet = self.cluster, self.cluster.fleet
         if fleet.free != self._free:
             self._fail(f"I2: the fleet counts {fleet.free} GPUs free by node, and {self._free} are")
@@ -76,10 +76,13 @@ class Auditor:
             loose = sum(gpus for job, gpus in there.items() if job.loose)
             if loose != fleet.loose[node]:
                 self._fail(f"I2: {loose} GPUs of {fleet.nodes[node].name} are loose, and {fleet.loose[node]} are counted")
-        for account in range(len(cluster.tree.accounts)):
-            runs = sum(job.gpus_now for job in cluster.running if account in job.line)
-            if runs != cluster.gpus[account]:
-                self._fail(f"I2: {cluster.tree.name(account)} runs {runs} GPUs, and {cluster.gpus[account]} are counted")
+        runs = [0] * len(cluster.tree.accounts)
+        for job in cluster.running:
+            for account in job.line:
+                runs[account] += job.gpus_now
+        for account, counted in enumerate(cluster.gpus):
+            if runs[account] != counted:
+                self._fail(f"I2: {cluster.tree.name(account)} runs {runs[account]} GPUs, and {counted} are counted")
         for job in cluster.running:
             if sum(gpus for _, gpus in job.placement) != job.gpus:
                 self._fail(f"I1: {job} runs on {job.placement}")
@@ -88,7 +91,6 @@ class Auditor:
                 self._fail(f"I15: {job} pauses for {job.banned_until - cluster.now:.0f} s, and {cluster.policy.back_off_max_s:.0f} s is the most")
         if not cluster.wounded:  # Between a failure and the cycle after it, jobs stand on what they have lost.
             self._on_failed()
-        self._ceilings()
 
     def _start(self, id: str, placement: tuple[tuple[int, int], ...], gpus: int, now: float) -> None:
         cluster = self.cluster
@@ -107,6 +109,7 @@ class Auditor:
         self._on[id] = placement
         self._started[id] = now
         self._kept.pop(id, None)
+        self._ceiling(id)
 
     def _mended(self, mended: Mend, now: float) -> None:
         """A gang that lost nodes goes on elsewhere, whole; or waits, and what it had left is kept for it."""
@@ -189,14 +192,15 @@ class Auditor:
                 if limit is not None and cluster.gpus[account] > limit:
                     self._fail(f"I2: {cluster.tree.name(account)} runs {cluster.gpus[account]} GPUs and is limited to {limit}")
 
-    def _ceilings(self) -> None:
-        cluster, capacity = self.cluster, self.cluster.fleet.capacity_gpus
-        for kind in cluster.policy.classes.values():
-            for account in range(1, len(cluster.tree.accounts)):
-                runs = sum(job.gpus for job in cluster.running if account in job.line and job.priority is kind)
-                part = kind.group_ceiling if cluster.tree.children[account] else kind.user_ceiling
+    def _ceiling(self, id: str) -> None:
+        """I9, whenever somebody gets more: a cluster that shrinks below what runs is nobody's fault."""
+        cluster, job = self.cluster, self.cluster.jobs[id]
+        kind, capacity = job.priority, cluster.fleet.capacity_gpus
+        for account, part in ((job.account, kind.user_ceiling), (job.line[1], kind.group_ceiling)):
+            if part < 1.0:
+                runs = sum(one.gpus_now for one in cluster.running if one.priority is kind and account in one.line)
                 if runs > part * capacity + 1e-9:
-                    self._fail(f"I9: {cluster.tree.name(account)} runs {runs} GPUs in class {kind.name}, above {part * capacity:.0f}")
+                    self._fail(f"I9: {cluster.tree.name(account)} runs {runs} GPUs in class {kind.name}, above {part * capacity:.0f}, and {id} got more")
 
     def _fail(self, said: str) -> None:
         if len(self.failures) < 1000:

@@ -19,6 +19,7 @@ class Audit:
     auditor: Auditor
     _watch: ShareWatch | None = None
     _accounts: int = 0
+    _unswept: int = 0  # Decisions since everything was compared.
 
     def submitted(self, job: TraceJob, now: float) -> None:
         pass
@@ -28,6 +29,7 @@ class Audit:
 
     def decided(self, decisions: Decisions, now: float) -> None:
         self.auditor.decided(decisions, now)
+        self._sweep()
         tree = self.scheduler.cluster.tree
         if self._watch is None:
             self._watch = ShareWatch(self.scheduler.cluster, ())
@@ -35,6 +37,14 @@ class Audit:
             self._accounts = len(tree.accounts)
             self._watch.parents = tuple(number for number, children in enumerate(tree.children) if len(children) > 1 or (number == ROOT and children))
         self._watch.look(now)
+
+    def _sweep(self) -> None:
+        """What is told of no single decision: after as many of them as it has nodes and jobs to look at, so that it costs the same for each."""
+        cluster = self.scheduler.cluster
+        self._unswept += 1
+        if self._unswept >= len(cluster.fleet.nodes) + len(cluster.jobs):
+            self._unswept = 0
+            self.auditor.sweep()
 
     def share(self) -> tuple[float | None, int]:
         watch = self._watch
