@@ -311,13 +311,14 @@ def bisect(
     steps: Annotated[int, typer.Option(min=4, help="How long each run is.")] = 100,
     from_step: Annotated[int | None, typer.Option("--from", metavar="STEP", help="Begin from this checkpoint.", show_default="the newest")] = None,
     repeats: Annotated[int, typer.Option(min=2, help="How often the unchanged run is done: how far they are apart is the noise.")] = 2,
-    within: Annotated[str, typer.Option(metavar="TIME", help="A run that takes longer is ended, and so is the bisection.")] = "10m",
+    within: Annotated[str, typer.Option(metavar="TIME", help="A run that takes longer is ended and told of.")] = "10m",
     beside: Annotated[bool, typer.Option("--beside", help="Also while the job runs.")] = False,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="Draw the losses into this file. Needs matplotlib.", show_default="none")] = None,
     state: State = None,
     as_json: AsJson = False,
 ) -> None:
-    """Try changes of hyper-parameters in short runs from one checkpoint, and say which mattered. The job itself stays as it is."""
+    """Try changes of hyper-parameters in short runs from one checkpoint, and say which mattered. The job itself stays as it is. Exit status 1 when a run
+    did not come to its end."""
     from rich.console import Console
 
     from holdfast.cli import bisecting
@@ -334,6 +335,7 @@ def bisect(
     if png is not None:
         bisecting.draw(report, png)
     print_json(bisecting.as_json(report)) if as_json else Console().print(bisecting.shown(report))
+    raise typer.Exit(report.exit_code)
 
 
 @app.command()

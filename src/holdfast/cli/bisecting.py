@@ -1,8 +1,9 @@
 """`holdfast bisect`: short runs of a job from one of its checkpoints, each with one hyper-parameter changed, and a report of which mattered.
 
-    the job's checkpoint ─► linked into a state directory of their own ─► unchanged, unchanged again, one run for each change, in turn ─► losses ─► `compare`
+    the job's checkpoint ─► linked into a state directory of their own ─► trials, in turn: unchanged, again, one for each change ─► losses ─► `compare`
 
-The job itself is only read: its journal, its checkpoints and its name stay as they are, and all that the runs left is removed at the end.
+The job itself is only read: its journal, its checkpoints and its name stay as they are, and all that the trials left is removed at the end. Where
+the bisection itself was killed its trial ends with it, and the next one removes the rest.
 
 Is wrong    about what the script itself writes elsewhere: it is the same script, and writes it again.
 """
@@ -10,14 +11,13 @@ Is wrong    about what the script itself writes elsewhere: it is the same script
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -28,19 +28,24 @@ from rich.text import Text
 
 from holdfast.checkpoint.found import CheckpointFound, list_complete, list_directories
 from holdfast.checkpoint.layout import parse_directory_name
-from holdfast.cli import png
+from holdfast.cli import png, trial
 from holdfast.cli.job import is_held, state_of
 from holdfast.cli.spark import sparkline
-from holdfast.cli.words import one_line
+from holdfast.cli.trial import Trial
+from holdfast.cli.words import count, one_line
 from holdfast.diagnose.bisection import Bisection, Effect, compare
-from holdfast.domain.job import JobSpec
-from holdfast.domain.treatment import Treatment
+from holdfast.domain.state import State
 from holdfast.errors import HoldfastError, UserError
 from holdfast.launch.layout import JobDirectory
+from holdfast.launch.lifeline import adopt_orphans
+from holdfast.launch.local import sweep
 from holdfast.trainer.tuning import read
 
 UNCHANGED: Final = "unchanged"
+_NOISE_RUNS: Final = 2  # Unchanged runs that it takes to know how far runs are apart by themselves.
 _CELLS: Final = 40  # Of a curve in the table.
+INTERRUPTED: Final = 130
+_CUT_SHORT: Final = "it was interrupted"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,29 +66,112 @@ class Report:
     checkpoint: str
     step: int
     steps: int
-    curves: dict[str, dict[int, float]] = field(default_factory=dict)  # Those of the unchanged runs have a number behind their name.
-    found: Bisection
+    trials: tuple[Trial, ...]  # Those that were begun.
+    not_begun: tuple[str, ...] = ()
+    interrupted: bool = False
+
+    @property
+    def found(self) -> Bisection | None:
+        """What those say that came to an end, or to a loss that is not finite; None where so few unchanged runs did that nothing can be held against them."""
+        unchanged = [one.curve for one in self.trials if not one.change and one.counts]
+        changed = {one.change: one.curve for one in self.trials if one.change and one.counts}
+        return compare(unchanged, changed) if len(unchanged) >= _NOISE_RUNS else None
+
+    @property
+    def unfinished(self) -> tuple[Trial, ...]:
+        return tuple(one for one in self.trials if one.unfinished)
+
+    @property
+    def exit_code(self) -> int:
+        return INTERRUPTED if self.interrupted else 1 if self.unfinished or self.not_begun else 0
+
+    @property
+    def says(self) -> str:
+        """In one sentence."""
+        found = self.found
+        if found is None:
+            few = sum(not one.change and one.counts for one in self.trials)
+            return f"nothing can be said: {count(few, 'unchanged run')} came to the end, and {_NOISE_RUNS} are needed to know the noise"
+        said = found.says if any(one.change and one.counts for one in self.trials) else "no change was tried to the end"
+        missing = [one.change for one in self.trials if one.change and not one.counts] + list(self.not_begun)
+        return f"{said}; nothing is known of {', '.join(missing)}" if missing else said
 
 
 def bisect(directory: JobDirectory, wish: Wish, say: Callable[[str], None]) -> Report:
-    """Raises UserError for what cannot be tried, and HoldfastError for a run that did not come to its end."""
+    """Raises UserError for what cannot be tried. A run that does not come to its end is told of; Ctrl-C ends the bisection with what it has."""
     changes = checked(wish.changes)
     if is_held(directory) and not wish.beside:
         raise UserError(f"job {directory.job!r} is running, and the runs would take its machine from it: stop it first, or pass --beside if there is room")
     state = state_of(directory)
-    assert state.spec is not None
     start = _checkpoint(directory, wish.from_step)
-    runs = {**{f"{UNCHANGED} {number}": "" for number in range(1, wish.repeats + 1)}, **{change: change for change in changes}}
-    curves: dict[str, dict[int, float]] = {}
-    root = Path(tempfile.mkdtemp(prefix="bisect-", dir=directory.path.parent.parent))  # The same file system, for links, and a short path, for sockets.
+    waiting = [(f"{UNCHANGED} {number}", "") for number in range(1, wish.repeats + 1)] + [(change, change) for change in changes]
+    runs, done, interrupted = len(waiting), list[Trial](), False
+    with _room(directory.path.parent.parent) as (root, keep), _interruptible():
+        try:
+            while waiting and _can_still_tell(done, wish.repeats):
+                name, change = waiting.pop(0)
+                say(f"run {len(done) + 1} of {runs}: {name}")
+                done.append(Trial(name=name, change=change, unfinished=_CUT_SHORT))  # Until it is known better.
+                done[-1] = _try(root, len(done), state, start, done[-1], wish, keep)
+                if done[-1].unfinished:
+                    say(f"{name} did not come to its end: {done[-1].unfinished}")
+        except KeyboardInterrupt:
+            interrupted = True
+            if done and done[-1].unfinished == _CUT_SHORT:
+                done[-1] = trial.ended(done[-1], trial.read_curve(_curve_of(root, len(done))), _CUT_SHORT)
+            say("interrupted: this is what was found until then")
+    return Report(
+        job=directory.job, checkpoint=start.name, step=start.step, steps=wish.steps, trials=tuple(done), not_begun=tuple(name for name, _ in waiting),
+        interrupted=interrupted,
+    )  # fmt: skip
+
+
+def _can_still_tell(done: Sequence[Trial], repeats: int) -> bool:
+    """Whether the noise can still be known; without it the rest would be tried in vain."""
+    return repeats - sum(not one.change and not one.counts for one in done) >= _NOISE_RUNS
+
+
+@contextlib.contextmanager
+def _room(state: Path) -> Iterator[tuple[Path, int]]:
+    """Where the runs are kept: on the same file system, for links, under a short path, for sockets; and a lock on it, which goes with whoever is in it."""
+    for left in state.glob("bisect-*"):
+        with contextlib.suppress(OSError):  # Somebody else's, and in use; or gone already.
+            fd = os.open(left, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _remove(left)
+            finally:
+                os.close(fd)
+    root = Path(tempfile.mkdtemp(prefix="bisect-", dir=state))
+    fd = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        for number, (name, change) in enumerate(runs.items(), start=1):
-            say(f"run {number} of {len(runs)}: {name}")
-            curves[name] = _run(root, f"run-{number}", state.spec, state.treatment, start, change, wish)
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield root, fd
     finally:
-        shutil.rmtree(root, ignore_errors=True)
-    found = compare([curves[name] for name, change in runs.items() if not change], {change: curves[change] for change in changes})
-    return Report(job=directory.job, checkpoint=start.name, step=start.step, steps=wish.steps, curves=curves, found=found)
+        _remove(root)
+        os.close(fd)
+
+
+def _remove(root: Path) -> None:
+    for path in (root / "jobs").glob("*/"):
+        sweep(JobDirectory(path))
+    shutil.rmtree(root, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _interruptible() -> Iterator[None]:
+    """A request to end and a terminal that is gone are taken as Ctrl-C is; what a trial leaves comes to us."""
+    adopt_orphans()
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, interrupt) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def checked(changes: Sequence[str]) -> tuple[str, ...]:
@@ -110,43 +198,22 @@ def _checkpoint(directory: JobDirectory, step: int | None) -> CheckpointFound:
     return found
 
 
-def _run(root: Path, name: str, spec: JobSpec, treatment: Treatment, start: CheckpointFound, change: str, wish: Wish) -> dict[int, float]:
-    """One run from the checkpoint, to its end; its losses by step."""
-    child = JobDirectory(root / "jobs" / name)
+def _try(root: Path, number: int, state: State, start: CheckpointFound, one: Trial, wish: Wish, keep: int) -> Trial:
+    """One run from the checkpoint. It is treated as the job is, and given as much at once as the job was found to hold."""
+    assert state.spec is not None
+    child, curve = JobDirectory(root / "jobs" / f"run-{number}"), _curve_of(root, number)
     _link(start, child.checkpoints)
-    curve, log = root / f"{name}.curve", root / f"{name}.log"
-    told = treatment.environment()
-    tuned = {**read(told.get("HOLDFAST_TUNE", "")), **read(change)}
+    told = {**state.treatment.environment(), **state.fitting.environment({**os.environ, **state.spec.env})}
+    tuned = {**read(told.get("HOLDFAST_TUNE", "")), **read(one.change)}
     environment = {
-        **os.environ, **told, "HOLDFAST_TUNE": ",".join(f"{one}={value}" for one, value in tuned.items()), "HOLDFAST_UNTIL": str(start.step + wish.steps),
+        **os.environ, **told, "HOLDFAST_TUNE": ",".join(f"{name}={value}" for name, value in tuned.items()), "HOLDFAST_UNTIL": str(start.step + wish.steps),
         "HOLDFAST_CURVE": str(curve),
     }  # fmt: skip
-    with log.open("wb") as out:
-        process = subprocess.Popen(_command(root, name, spec), cwd=spec.cwd, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
-        try:
-            code = process.wait(wish.within_s)
-        except BaseException as error:
-            _end(process)
-            if not isinstance(error, subprocess.TimeoutExpired):
-                raise
-            late = f"the run with {change or UNCHANGED} was not done after {wish.within_s:.0f} s"
-            raise HoldfastError(f"{late}: give fewer --steps, or more time with --within") from None
-    found = _curve(curve)
-    if code and not found:
-        logs = [path for path in (*child.logs.glob("rank-0.log"), log) if path.exists()]
-        said = "\n".join(path.read_text(errors="replace")[-2000:] for path in logs)
-        raise HoldfastError(f"the run with {change or UNCHANGED} failed with code {code}:\n{said}")
-    return found
+    return trial.run(child, trial.spec_for(state.spec, child.job), environment, curve, wish.within_s, of=one, keep=keep)
 
 
-def _command(root: Path, name: str, spec: JobSpec) -> list[str]:
-    """As the job is run, but that nothing is learned, saved, done again or treated: what a change does is to be seen."""
-    options = ["--state", root, "--name", name, "--nnodes", spec.nodes, "--nproc-per-node", spec.ranks_per_node, "--checkpoint-every", 0, "--max-restarts", 0]
-    options += ["--never", "roll_back", "--no-learning", "--no-profile"]
-    options += [*(["--module"] if spec.module else []), *([] if spec.python else ["--no-python"]), *([] if spec.warm else ["--no-warm"])]
-    options += [*(["--gpus", ",".join(map(str, spec.gpus))] if spec.gpus else []), *(word for one in spec.preimport for word in ("--preimport", one))]
-    options += [word for one in spec.stage for word in ("--stage", f"{one.source}={one.target}")]
-    return [sys.executable, "-m", "holdfast.cli", "run", *map(str, options), *spec.argv]
+def _curve_of(root: Path, number: int) -> Path:
+    return root / f"run-{number}.curve"
 
 
 def _link(start: CheckpointFound, target: Path) -> None:
@@ -161,41 +228,27 @@ def _link(start: CheckpointFound, target: Path) -> None:
         raise HoldfastError(f"{start.name} was removed while it was looked at: try again")
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Twice asked, it leaves without grace."""
-    for signum in (signal.SIGINT, signal.SIGINT, signal.SIGKILL):
-        if process.poll() is None:
-            process.send_signal(signum)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(10.0)
-
-
-def _curve(path: Path) -> dict[int, float]:
-    found: dict[int, float] = {}
-    with contextlib.suppress(FileNotFoundError):
-        for line in path.read_text().splitlines():
-            step, _, loss = line.partition(" ")
-            with contextlib.suppress(ValueError):  # The last line of a rank that was killed may be half a line.
-                found[int(step)] = float(loss)
-    return found
-
-
 # What is shown.
 
 
 def shown(report: Report) -> RenderableType:
-    found = report.found
+    found, curves = report.found, {one.name: one.curve for one in report.trials}
     table = Table.grid(padding=(0, 2))
     table.add_row(*(Text(word, style="dim") for word in ("", "loss at the end", "moves it by", "times the noise", "loss over the steps")))
-    for name, curve in report.curves.items():
-        if name.startswith(UNCHANGED):
-            table.add_row(name, _number(compare([curve], {}).unchanged), "", "", _drawn(curve))
-    for one in found.effects:
-        moves = f"{one.moves:+.3g}" if isfinite(one.moves) else one.says
-        times = f"{one.times:.1f}" if isfinite(one.times) else "–"
-        table.add_row(Text(one_line(one.change), style="bold" if one.matters else ""), _number(one.loss), moves, times, _drawn(report.curves[one.change]))
-    head = f"{report.job} from {report.checkpoint}, {report.steps} steps each; noise {found.noise:.3g}"
-    return Group(Text(head), Text(""), table, Text(""), Text(found.says, style="bold"))
+    for one in report.trials:
+        if not one.change and one.counts:
+            table.add_row(one.name, _number(compare([one.curve], {}).unchanged), "", "", _drawn(one.curve))
+    for effect in found.effects if found is not None else ():
+        moves = f"{effect.moves:+.3g}" if isfinite(effect.moves) else effect.says
+        times = f"{effect.times:.1f}" if isfinite(effect.times) else "–"
+        change = Text(one_line(effect.change), style="bold" if effect.matters else "")
+        table.add_row(change, _number(effect.loss), moves, times, _drawn(curves[effect.change]))
+    head = f"{report.job} from {report.checkpoint}, {report.steps} steps each"
+    lines: list[RenderableType] = [Text(f"{head}; noise {found.noise:.3g}" if found is not None else head), Text(""), table, Text("")]
+    lines += [Text(f"{one.name} did not come to its end: {one.unfinished}", style="yellow") for one in report.unfinished]
+    if report.not_begun:
+        lines.append(Text(f"not begun: {', '.join(map(one_line, report.not_begun))}", style="yellow"))
+    return Group(*lines, Text(report.says, style="bold"))
 
 
 def _number(value: float) -> str:
@@ -209,9 +262,11 @@ def _drawn(curve: dict[int, float]) -> str:
 def as_json(report: Report) -> dict[str, Any]:
     found = report.found
     return {
-        "job": report.job, "checkpoint": report.checkpoint, "step": report.step, "steps": report.steps, "says": found.says,
-        "unchanged": _finite(found.unchanged), "noise": _finite(found.noise), "effects": [_effect_json(one) for one in found.effects],
-        "curves": {name: {str(step): _finite(loss) for step, loss in sorted(curve.items())} for name, curve in report.curves.items()},
+        "job": report.job, "checkpoint": report.checkpoint, "step": report.step, "steps": report.steps, "says": report.says,
+        "interrupted": report.interrupted, "unchanged": _finite(found.unchanged) if found is not None else None,
+        "noise": _finite(found.noise) if found is not None else None, "effects": [_effect_json(one) for one in found.effects] if found is not None else [],
+        "unfinished": [{"run": one.name, "because": one.unfinished} for one in report.unfinished], "not_begun": list(report.not_begun),
+        "curves": {one.name: {str(step): _finite(loss) for step, loss in sorted(one.curve.items())} for one in report.trials},
     }  # fmt: skip
 
 
@@ -226,11 +281,11 @@ def _finite(value: float) -> float | None:
 
 
 def draw(report: Report, path: Path) -> None:
-    figure = png.empty(10, 6, f"{report.job} from {report.checkpoint}: {report.found.says}")
+    figure = png.empty(10, 6, f"{report.job} from {report.checkpoint}: {report.says}")
     axes = figure.subplots()
-    for name, curve in report.curves.items():
-        steps = sorted(curve)
-        axes.plot(steps, [curve[step] for step in steps], label=name, color="grey" if name.startswith(UNCHANGED) else None)
+    for one in report.trials:
+        steps, name = sorted(one.curve), f"{one.name} (unfinished)" if one.unfinished else one.name
+        axes.plot(steps, [one.curve[step] for step in steps], label=name, color=None if one.change else "grey")
     axes.set(xlabel="step", ylabel="loss")
     axes.legend()
     png.save(figure, path)

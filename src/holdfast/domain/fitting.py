@@ -29,8 +29,9 @@ class Fitting:
 
     def environment(self, before: Mapping[str, str]) -> dict[str, str]:
         """How a worker hears of it. `before` is the environment it would have: what a user told torch's allocator stays."""
-        workers = "" if self.loader_workers is None else str(self.loader_workers)
-        found = {"HOLDFAST_MICRO_BATCH": str(self.micro_batch or ""), "HOLDFAST_LOADER_WORKERS": workers}
+        found = {"HOLDFAST_MICRO_BATCH": str(self.micro_batch)} if self.micro_batch else {}
+        if self.loader_workers is not None:
+            found["HOLDFAST_LOADER_WORKERS"] = str(self.loader_workers)
         name = "PYTORCH_ALLOC_CONF" if before.get("PYTORCH_ALLOC_CONF") else "PYTORCH_CUDA_ALLOC_CONF"  # The second is understood by all versions of torch.
         told = before.get(name, "")
         if self.expandable and "expandable_segments" not in told:

@@ -92,8 +92,7 @@ class LocalCluster:
         directory = self._directory
         directory.logs.mkdir(exist_ok=True)
         directory.checkpoints.mkdir(exist_ok=True)
-        shutil.rmtree(directory.nodes, ignore_errors=True)
-        self._sweep()
+        sweep(directory)
         directory.spec.write_bytes(msgspec.json.encode(self._spec))
         for number, node in enumerate(self.node_names()):
             temporary = [directory.node_temporary(node)] if self._spec.private else []
@@ -157,20 +156,20 @@ class LocalCluster:
             await _exit_code(process)
 
     def _clean_up(self) -> None:
-        shutil.rmtree(self._directory.nodes, ignore_errors=True)
         for socket in (self._directory.control_socket, *map(self._directory.peer_socket, self.node_names())):
             socket.unlink(missing_ok=True)
-        self._sweep()
+        sweep(self._directory)
         if self._network is not None:
             self._network.close()
         reap_orphans()
 
-    def _sweep(self) -> None:
-        """What nodes that were killed have left outside of the job's directory."""
-        prefix = self._directory.shared_memory_prefix
-        for path in (*Path("/dev/shm").glob(f"{prefix}*"), *Path(tempfile.gettempdir()).glob(f"{prefix}*")):
-            shutil.rmtree(path, ignore_errors=True)
-        groups.sweep(prefix)
+
+def sweep(directory: JobDirectory) -> None:
+    """What nodes have left that are no more: in the job's directory, in memory, among temporary files and control groups."""
+    prefix = directory.shared_memory_prefix
+    for path in (directory.nodes, *Path("/dev/shm").glob(f"{prefix}*"), *Path(tempfile.gettempdir()).glob(f"{prefix}*")):
+        shutil.rmtree(path, ignore_errors=True)
+    groups.sweep(prefix)
 
 
 async def _exit_code(process: subprocess.Popen[bytes]) -> int:
