@@ -25,10 +25,7 @@ class Acting(Known):
         job.saved_at = now + (policy.restart_s if job.attained_s else 0.0)
         job.seen_estimate_s = 0.0
         self.fleet.take(job, placement)
-        for account in job.line:
-            self.gpus[account] += job.gpus
-            key = (job.priority.name, account)
-            self._class_gpus[key] = self._class_gpus.get(key, 0) + job.gpus
+        self._count_gpus(job, job.gpus)
         if not job.firm and job.request.preemptible:
             job.loose_at = now + (max(self._trial_s(job) - job.attained_s, policy.minimum_run_s) if on_trial and not held else policy.minimum_run_s)
             self._timer(job.loose_at, TRIED if on_trial and not held else LOOSE, job)
@@ -89,8 +86,7 @@ class Acting(Known):
         if extras:
             self.fleet.take(job, extras, extra=True)
         change = job.gpus_now - before
-        for account in job.line:
-            self.gpus[account] += change
+        self._count_gpus(job, change, extra=True)
         self.usage.change(job.line, change * job.priority.factor, now)
 
     def reserve(self, job: Job, nodes: tuple[int, ...], at: float, now: float) -> None:
@@ -148,9 +144,7 @@ class Acting(Known):
         self.wounded.pop(job, None)
         self._trial_over(job)
         self.fleet.give(job, job.placement)
-        for account in job.line:
-            self.gpus[account] -= job.gpus
-            self._class_gpus[job.priority.name, account] -= job.gpus
+        self._count_gpus(job, -job.gpus)
         job.placement, job.loose, job.firm, job.loose_at = (), False, False, math.inf
         job.ticket += 1
         del self.running[job]

@@ -73,7 +73,7 @@ class Auditor:
         if fleet.free != self._free:
             self._fail(f"I2: the fleet counts {fleet.free} GPUs free by node, and {self._free} are")
         for node, there in enumerate(fleet.on):
-            loose = sum(gpus for job, gpus in there.items() if job.loose)
+            loose = sum(gpus for job, gpus in there.items() if job.loose) + sum(fleet.extras_on[node].values())
             if loose != fleet.loose[node]:
                 self._fail(f"I2: {loose} GPUs of {fleet.nodes[node].name} are loose, and {fleet.loose[node]} are counted")
         runs = [0] * len(cluster.tree.accounts)
@@ -170,6 +170,8 @@ class Auditor:
             self._free[node] -= count
         if extras:
             self._on[f"extras of {id}"] = extras
+        if id in self.cluster.jobs:
+            self._ceiling(id)
 
     def _give(self, id: str) -> None:
         for key in (id, f"extras of {id}"):

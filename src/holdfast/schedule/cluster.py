@@ -46,6 +46,7 @@ class Cluster(Acting):
         self._numbers += 1
         job = Job(request, number=self._numbers, account=account, line=self.tree.lines[account], priority=self.policy.classes[request.priority], now=now)
         self.jobs[request.id] = job
+        self._wanted[account] = self._wanted.get(account, 0.0) + job.gpus_most
         self.estimates.arrivals.append((now, request))
         self._count(self._present, 0, job, 1)
         self._queue(job, now)
@@ -65,6 +66,7 @@ class Cluster(Acting):
         else:
             self._leave_queue(job)
         job.ticket += 1
+        self._wanted[job.account] -= job.gpus_most
         self._count(self._present, 0, job, -1)
 
     def fail(self, id: str, now: float) -> None:

@@ -14,11 +14,11 @@ cannot come back in the place of the one it went for: it is tried already, and o
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from holdfast.schedule.cluster import Cluster
-from holdfast.schedule.elastic import grow, shrunk_for
+from holdfast.schedule.elastic import Lent, give_way, grow, lent_to, make_room
 from holdfast.schedule.job import Job, Lane, Placement
 from holdfast.schedule.mend import Mend, mend
 from holdfast.schedule.place import Health
@@ -96,7 +96,7 @@ class _Cycle:
         self._due()
         self._fill()
         if cluster.elastic:
-            self.resizes += [Resize(job=job.request.id, gpus=job.gpus_now, extras=extras) for job, extras in grow(cluster, self.now)]
+            self._resized(grow(cluster, self.now))
         kept = tuple(Reserved(job=job.request.id, nodes=one.nodes, at=one.at) for job, one in cluster.reservations.items())
         return Decisions(
             starts=tuple(self.starts), evictions=tuple(self.evictions), resizes=tuple(self.resizes), reservations=kept, mends=self.mends,
@@ -124,12 +124,9 @@ class _Cycle:
             for lane in (Lane.DUE, Lane.WHOLE, Lane.TRIAL, Lane.REST):
                 while True:
                     room = cluster.tree.quotas[account] - cluster.gpus[account]
-                    sizes = [size for size in cluster.waiting.sizes(lane, account) if size <= room]
-                    job = cluster.waiting.next(lane, sizes, account) if sizes else None
-                    if job is None or self._demoted(job):
-                        if job is None:
-                            break
-                        continue
+                    job = self._next_of(lane, account, [size for size in cluster.waiting.sizes(lane, account) if size <= room])
+                    if job is None:
+                        break
                     why = f"{cluster.tree.name(account)} is below its quota"
                     if not (self._start_free(job, why) or self._start_evicting(job, why, from_borrowers=True)):
                         break
@@ -140,7 +137,7 @@ class _Cycle:
         cap = cluster.trials_most()
         stuck = fleet.gpus_max + 1
         while waiting.sizes(Lane.TRIAL) and (cluster.trial_gpus < cap or not (cluster.reservations or waiting.sizes(Lane.DUE) or waiting.sizes(Lane.WHOLE))):
-            sizes = [size for size in waiting.sizes(Lane.TRIAL) if size < stuck and (cluster.elastic or fleet.fits(size) or fleet.could_fit(size))]
+            sizes = [size for size in waiting.sizes(Lane.TRIAL) if size < stuck and (fleet.fits(size) or fleet.could_fit(size))]
             job = waiting.next(Lane.TRIAL, sizes) if sizes else None
             if job is None:
                 return
@@ -183,7 +180,8 @@ class _Cycle:
             fits = victim.loose or (victim.firm and victim.gpus < smaller_than and victim.request.preemptible and cluster.has_run_enough(victim))
             return fits and cluster.has_saved(victim)
 
-        moves = find_moves(fleet, job.gpus, may, cluster.eviction_cost, loose_only=False, held_for=job, among=part_for(fleet, job))
+        lent = lent_to(cluster, job)
+        moves = find_moves(fleet, job.gpus, may, cluster.eviction_cost, loose_only=False, held_for=job, among=part_for(fleet, job), lent=lent)
         if moves is None:
             cluster.look_again(self.now)
             return False
@@ -192,7 +190,7 @@ class _Cycle:
             beside = (node for node, there in enumerate(fleet.on) if node not in used and any(one.firm and one.gpus < fleet.gpus_max for one in there))
             if moved > sum(fleet.free[node] + fleet.loose[node] for node in beside if fleet.is_open(node)):
                 return False
-        self._commit(job, moves, "its turn has come")
+        self._commit(job, moves, "its turn has come", lent)
         return True
 
     def _fill(self) -> None:
@@ -210,8 +208,28 @@ class _Cycle:
                     stuck = job.gpus
                 else:
                     self._start(job, place, why)
+        if cluster.elastic:
+            self._fill_from_extras()
         if fleet.suspects:
             self._fill_suspects()
+
+    def _fill_from_extras(self) -> None:
+        """What elastic jobs have grown by beyond their part, to accounts that are below theirs: least charged first."""
+        cluster, why = self.cluster, "it is below its part, and others have grown beyond theirs"
+        for lane in (Lane.DUE, Lane.WHOLE, Lane.TRIAL, Lane.REST):
+            for user in cluster.waiting.users(lane) if any(job.extras for job in cluster.elastic) else ():
+                stuck = cluster.fleet.gpus_max + 1
+                while (job := self._next_of(lane, user, [size for size in cluster.waiting.sizes(lane, user) if size < stuck])) is not None:
+                    lent = lent_to(cluster, job, by_share=True)
+                    if not (lent and self._start_on_extras(job, why, lent)):
+                        stuck = job.gpus
+
+    def _next_of(self, lane: Lane, account: int, sizes: Collection[int]) -> Job | None:
+        """The next job of one account that no limit or ceiling is in the way of, also above it."""
+        cluster = self.cluster
+        sizes = [size for size in sizes if size <= cluster.room_above(account)]
+        job = cluster.waiting.next(lane, sizes, account) if sizes else None
+        return self._next_of(lane, account, sizes) if job is not None and self._demoted(job) else job
 
     def _fill_suspects(self) -> None:
         """Suspect nodes, with small preemptible work; the first of the others in each lane are stepped over, a few at a time."""
@@ -257,14 +275,6 @@ class _Cycle:
 
     def _start_evicting(self, job: Job, why: str, *, anybody: bool = False, from_borrowers: bool = False) -> bool:
         cluster, fleet = self.cluster, self.cluster.fleet
-        if cluster.elastic and (shrunk := shrunk_for(cluster, job.gpus)) is not None:
-            place, kept = shrunk
-            for other, extras in kept.items():
-                cluster.resize(other, extras, self.now)
-                self.resizes.append(Resize(job=other.request.id, gpus=other.gpus_now, extras=extras))
-            self._start(job, place, why, firm=job.lane in _FIRM)
-            return True
-
         beyond_loose, unsaved = anybody or from_borrowers or self._outranks(job), False
 
         def may(victim: Job) -> bool:
@@ -285,20 +295,42 @@ class _Cycle:
         reserved = job in cluster.reservations
         if not (beyond_loose or fleet.could_fit(job.gpus) or (reserved and fleet.could_fit_with(job.gpus, cluster.reservations[job].nodes))):
             return False
-        spoiled = cluster.policy.spoiled_s if job.lane is Lane.DUE else 0.0
-        own = job if reserved else None
-        moves = find_moves(fleet, job.gpus, may, cluster.eviction_cost, loose_only=not beyond_loose, held_for=own, anywhere=anybody, spoiled=spoiled)
+        own, lent = job if reserved else None, lent_to(cluster, job)
+        if lent and self._start_on_extras(job, why, lent, held_for=own, anywhere=anybody, firm=job.lane in _FIRM):
+            return True
+        moves = find_moves(
+            fleet, job.gpus, may, cluster.eviction_cost, loose_only=not beyond_loose, held_for=own, anywhere=anybody,
+            spoiled=cluster.policy.spoiled_s if job.lane is Lane.DUE else 0.0, lent=lent,
+        )  # fmt: skip
         if moves is None:
             if unsaved:
                 cluster.look_again(self.now)
             return False
-        self._commit(job, moves, why)
+        self._commit(job, moves, why, lent)
         return True
 
-    def _commit(self, job: Job, moves: Moves, why: str) -> None:
+    def _start_on_extras(
+        self, job: Job, why: str, lent: Lent, *, held_for: Job | None = None, anywhere: bool = False, firm: bool = False,
+    ) -> bool:  # fmt: skip
+        """Where extras are all that must go. A job that fits on one node is looked for where there are some: elsewhere others have looked, or will."""
+        moves = find_moves(
+            self.cluster.fleet, job.gpus, lambda victim: False, self.cluster.eviction_cost, loose_only=False, held_for=held_for, anywhere=anywhere, lent=lent,
+            among=sorted(lent) if job.gpus <= self.cluster.fleet.gpus_max else None,
+        )  # fmt: skip
+        if moves is None:
+            return False
+        self._resized(give_way(self.cluster, lent, moves.placement, self.now))
+        self._start(job, moves.placement, why, firm=firm)
+        return True
+
+    def _resized(self, jobs: Iterable[Job]) -> None:
+        self.resizes += [Resize(job=job.request.id, gpus=job.gpus_now, extras=job.extras) for job in jobs]
+
+    def _commit(self, job: Job, moves: Moves, why: str, lent: Lent) -> None:
         for victim in moves.victims:
             self.cluster.evict(victim, self.now)
             self.evictions.append(Eviction(job=victim.request.id, for_job=job.request.id))
+        self._resized(give_way(self.cluster, lent, moves.placement, self.now))
         self._start(job, moves.placement, why, firm=job.lane in _FIRM)
 
     def _outranks(self, job: Job) -> bool:
@@ -307,5 +339,6 @@ class _Cycle:
         return any(one.rank < job.priority.rank and cluster.class_gpus(one.name, group) for one in cluster.policy.classes.values())
 
     def _start(self, job: Job, place: Placement, why: str, *, firm: bool = False) -> None:
+        self._resized(make_room(self.cluster, job, self.now))
         self.cluster.start(job, place, self.now, firm=firm)
         self.starts.append(Start(job=job.request.id, placement=place, gpus=job.gpus, firm=job.firm, because=why))

@@ -68,7 +68,7 @@ def _limits(cluster: Cluster, job: Job) -> _Found:
     tree = cluster.tree
     for account in job.line:
         limit = tree.limits[account]
-        if limit is not None and cluster.gpus[account] + job.gpus > limit:
+        if limit is not None and cluster.gpus[account] - cluster.extras[account] + job.gpus > limit:
             name, runs = tree.name(account), [one for one in cluster.running if account in one.line]
             kind = "is limited to" if tree.accounts[account].may_borrow else "may not borrow beyond its quota of"
             because = f"{name} runs {cluster.gpus[account]} GPUs and {kind} {limit}"

@@ -82,6 +82,11 @@ class Job:
     def gpus_now(self) -> int:
         return self.gpus + sum(gpus for _, gpus in self.extras) if self.placement else 0
 
+    @property
+    def gpus_most(self) -> int:
+        """All it could use."""
+        return max(self.gpus, self.request.gpus_max)
+
     def unsaved_s(self, now: float) -> float:
         """Run time that an eviction now would lose."""
         ran = max(0.0, now - self.saved_at)

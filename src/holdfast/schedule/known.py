@@ -14,6 +14,7 @@ from holdfast.schedule.job import Job, Lane
 from holdfast.schedule.order import Waiting
 from holdfast.schedule.place import Fleet, NodeRoom
 from holdfast.schedule.policy import DAY_S, Policy
+from holdfast.schedule.shares import entitled
 from holdfast.schedule.tree import Account, Tree
 from holdfast.schedule.usage import Usage
 
@@ -45,7 +46,9 @@ class Known:
         self.aside: dict[Job, None] = {}  # That wait and stand in no queue: they pause after a failure.
         self.care = Care(len(self.fleet.nodes), self.policy)
         self.wounded: dict[Job, set[int]] = {}  # Running jobs that have lost what they had on these nodes; the next cycle mends them.
-        self.gpus: list[int] = []  # Running, by account.
+        self.gpus: list[int] = []  # Running, by account,
+        self.extras: list[int] = []  # and how many of them are extras.
+        self._wanted: dict[int, float] = {}  # Running and waiting, by user: all that they could use.
         self.trial_gpus = 0
         self.now = -math.inf
         self._gangs_report = gangs_report  # Whether members say when they are ready; without it a gang is released at once.
@@ -53,7 +56,8 @@ class Known:
         self._present: list[int] = []  # Jobs by account,
         self._overdue: list[int] = []  # and those that have waited their patience out.
         self._kids: list[list[int]] = []  # By account: children with jobs, and with overdue jobs.
-        self._class_gpus: dict[tuple[str, int], int] = {}
+        self._class_gpus: dict[tuple[str, int], int] = {}  # The same by class.
+        self._class_extras: dict[tuple[str, int], int] = {}
         self._again_at = math.inf
         self._timers: list[tuple[float, int, int, int, Job]] = []
         self._numbers = 0
@@ -79,17 +83,38 @@ class Known:
 
     def permits(self, job: Job) -> bool:
         """Whether no limit is in its way."""
-        return all(room is None or job.gpus <= room for room in map(self._room, job.line))
+        return job.gpus <= self.room_above(job.account)
 
     def above_ceiling(self, job: Job) -> str:
         """Why this job may not start in its class, or ''."""
-        kind, capacity = job.priority, self.fleet.capacity_gpus
-        for account, part, whose in ((job.account, kind.user_ceiling, "user"), (job.line[1], kind.group_ceiling, "group")):
-            runs = self._class_gpus.get((kind.name, account), 0)
-            if part < 1.0 and runs + job.gpus > part * capacity:
+        for whose, account, runs, most in self._ceilings(job):
+            runs -= self._class_extras.get((job.priority.name, account), 0)
+            if runs + job.gpus > most:
                 who = f"{whose} {self.tree.name(account)}"
-                return f"{who} runs {runs} GPUs in class {kind.name}, and {job.gpus} more would pass its ceiling of {part * capacity:.0f}"
+                return f"{who} runs {runs} GPUs in class {job.priority.name}, and {job.gpus} more would pass its ceiling of {most:.0f}"
         return ""
+
+    def room_above(self, account: int) -> float:
+        """GPUs more that the limits of an account and of the groups above it leave for jobs, whose minimum goes before extras."""
+        return min((room for one in self.tree.lines[account] if (room := self._room(one)) is not None), default=math.inf)
+
+    def headroom(self, job: Job) -> int:
+        """Extras more that limits and the ceilings of its class leave a running job."""
+        return int(min((most - runs for _, _, runs, _, most in self.bounds(job)), default=self.fleet.total_gpus))
+
+    def bounds(self, job: Job) -> list[tuple[str, int, int, int, float]]:
+        """What must not be passed with this job: the class, if it is a ceiling's, the account, what that runs, how much of it are extras, and the most."""
+        tree, name = self.tree, job.priority.name
+        limits = [("", account, self.gpus[account], self.extras[account], float(most)) for account in job.line if (most := tree.limits[account]) is not None]
+        return limits + [(name, account, runs, self._class_extras.get((name, account), 0), most) for _, account, runs, most in self._ceilings(job)]
+
+    def entitled(self) -> dict[int, float]:
+        """What each account would get now by weight, for what it runs and waits for."""
+        return entitled(self.tree, self._wanted, float(self.fleet.capacity_gpus))
+
+    def charged_along(self, job: Job) -> tuple[float, ...]:
+        """For the order in which the tree would be walked: least first."""
+        return tuple(self._charged(account) for account in job.line[1:])
 
     def class_gpus(self, name: str, account: int) -> int:
         return self._class_gpus.get((name, account), 0)
@@ -100,7 +125,7 @@ class Known:
 
     def spares(self, victim: Job, job: Job) -> bool:
         """Whether a guarantee keeps `victim` in its place."""
-        return any(self.tree.quotas[account] > self.gpus[account] - victim.gpus for account in victim.line if account not in job.line)
+        return any(self.tree.quotas[account] > self.gpus[account] - victim.gpus_now for account in victim.line if account not in job.line)
 
     def eviction_cost(self, job: Job) -> float:
         policy = self.policy
@@ -137,7 +162,24 @@ class Known:
 
     def _room(self, account: int) -> int | None:
         limit = self.tree.limits[account]
-        return None if limit is None else limit - self.gpus[account]
+        return None if limit is None else limit - self.gpus[account] + self.extras[account]
+
+    def _ceilings(self, job: Job) -> list[tuple[str, int, int, float]]:
+        """Of its class, for its user and its group: whose, which account, what that runs in the class, and the most it may."""
+        kind = job.priority
+        if kind.user_ceiling >= 1.0 <= kind.group_ceiling:
+            return []
+        parts = (("user", job.account, kind.user_ceiling), ("group", job.line[1], kind.group_ceiling))
+        return [(whose, account, self.class_gpus(kind.name, account), part * self.fleet.capacity_gpus + 1e-9) for whose, account, part in parts if part < 1.0]
+
+    def _count_gpus(self, job: Job, change: int, *, extra: bool = False) -> None:
+        for account in job.line:
+            key = (job.priority.name, account)
+            self.gpus[account] += change
+            self._class_gpus[key] = self._class_gpus.get(key, 0) + change
+            if extra:
+                self.extras[account] += change
+                self._class_extras[key] = self._class_extras.get(key, 0) + change
 
     def _count(self, counts: list[int], which: int, job: Job, change: int) -> None:
         """Keep how many jobs, and how many children with any, each account has."""
@@ -150,7 +192,7 @@ class Known:
 
     def _grow(self) -> None:
         accounts = len(self.tree.accounts)
-        for counts in (self.gpus, self._present, self._overdue):
+        for counts in (self.gpus, self.extras, self._present, self._overdue):
             counts += [0] * (accounts - len(counts))
         self._kids += [[0, 0] for _ in range(accounts - len(self._kids))]
         self.usage.grow(accounts)

@@ -34,6 +34,11 @@ class Waiting:
         """How many GPUs jobs of this lane want."""
         return self._counts[lane].get(account, {}).keys()
 
+    def users(self, lane: Lane) -> list[int]:
+        """Who has jobs of his own in this lane, least charged first."""
+        mine = [account for account, sizes in self._counts[lane].items() if sizes and not self._kids[lane].get(account)]
+        return sorted(mine, key=lambda account: ([self._charged(one) for one in self._tree.lines[account]], account))
+
     def count(self, lane: Lane, account: int = ROOT) -> int:
         return sum(self._counts[lane].get(account, {}).values())
 

@@ -40,7 +40,7 @@ class Fleet:
         self.nodes = tuple(nodes)
         self.total = [node.gpus for node in nodes]
         self.free = list(self.total)
-        self.loose = [0] * len(nodes)  # GPUs of jobs that may be evicted.
+        self.loose = [0] * len(nodes)  # GPUs of jobs that may be evicted, and extras.
         self.health = [Health.GOOD] * len(nodes)
         self.holder: list[Job | None] = [None] * len(nodes)
         self.on: list[dict[Job, int]] = [{} for _ in nodes]
@@ -64,13 +64,13 @@ class Fleet:
     def take(self, job: Job, placement: Placement, *, extra: bool = False) -> None:
         for node, gpus in placement:
             assert gpus <= self.free[node], f"{job} takes {gpus} GPUs of {self.nodes[node].name}, which has {self.free[node]}"
-            self._change(node, -gpus, 0)
+            self._change(node, -gpus, gpus if extra else 0)
             (self.extras_on if extra else self.on)[node][job] = gpus
 
     def give(self, job: Job, placement: Placement, *, extra: bool = False) -> None:
         for node, gpus in placement:
             del (self.extras_on if extra else self.on)[node][job]
-            self._change(node, gpus, -gpus if job.loose and not extra else 0)
+            self._change(node, gpus, -gpus if job.loose or extra else 0)
 
     def loosen(self, job: Job) -> None:
         job.loose = True
@@ -108,7 +108,7 @@ class Fleet:
         return any(self._by_free[gpus:])
 
     def could_fit(self, gpus: int) -> bool:
-        """Whether an open place would be free if loose jobs were not there; who they are decides whether they may go."""
+        """Whether an open place would be free if loose jobs and extras were not there; whose they are decides whether they may go."""
         if gpus > self.gpus_max:
             return self._reach_whole_gpus >= gpus
         return any(self._reach[gpus:])

@@ -7,7 +7,7 @@ of the same group; for a group below its quota, those of groups above theirs; th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.schedule.job import Job, Placement
@@ -27,26 +27,32 @@ class Moves:
 
 def find_moves(
     fleet: Fleet, gpus: int, may: May, cost: Callable[[Job], float], *, loose_only: bool, held_for: Job | None = None, anywhere: bool = False,
-    spoiled: float = 0.0, among: Iterable[int] | None = None,
+    spoiled: float = 0.0, among: Iterable[int] | None = None, lent: Mapping[int, Mapping[Job, int]] | None = None,
 ) -> Moves | None:
     """The cheapest way to make room for a gang, or None where there is no way.
 
-    `held_for` may also use the nodes that are held for it, and who may go `anywhere` those of others too. `spoiled` is what it costs to leave a GPU beside it
-    that is free of firm jobs, so that these stand together. `among` says where to look; everywhere where it is not given.
+    `lent` are extras by node that go for it: they count as free. `held_for` may also use the nodes that are held for it, and who may go `anywhere`
+    those of others too. `spoiled` is what it costs to leave a GPU beside it that is free of firm jobs, so that these stand together. `among` says
+    where to look; everywhere where it is not given.
     """
     looked_at = among if among is not None else range(len(fleet.total))
     if loose_only:  # The cheap question first: few nodes have anybody who is loose.
         free, loose, total = fleet.free, fleet.loose, fleet.total
         looked_at = [node for node in looked_at if free[node] + loose[node] >= (gpus if gpus < total[node] else total[node])]
+    room = fleet.free
+    if lent:
+        room = list(room)
+        for node, extras in lent.items():
+            room[node] += sum(extras.values())
     nodes = [node for node in looked_at if fleet.is_open(node) or (fleet.held and _for_it(fleet, node, held_for, anywhere))]
     if gpus > fleet.gpus_max:
-        return _over_nodes(fleet, gpus, nodes, may, cost)
+        return _over_nodes(fleet, room, gpus, nodes, may, cost)
     best: Moves | None = None
     best_price: tuple[float, int, int] | None = None
     for node in nodes:
         if fleet.total[node] < gpus:
             continue
-        found = _on_node(fleet, node, gpus, may, cost)
+        found = _on_node(fleet, room[node], node, gpus, may, cost)
         # Cheapest first; of equals the fullest node, so that whole nodes stay whole.
         if found is not None:
             priced = (found.cost + spoiled * (fleet.free[node] + fleet.loose[node] - gpus), fleet.free[node], node)
@@ -60,8 +66,7 @@ def _for_it(fleet: Fleet, node: int, held_for: Job | None, anywhere: bool) -> bo
     return fleet.health[node] is Health.GOOD and holder is not None and (anywhere or holder is held_for)
 
 
-def _on_node(fleet: Fleet, node: int, gpus: int, may: May, cost: Callable[[Job], float]) -> Moves | None:
-    free = fleet.free[node]
+def _on_node(fleet: Fleet, free: int, node: int, gpus: int, may: May, cost: Callable[[Job], float]) -> Moves | None:
     if free >= gpus:
         return Moves(((node, gpus),), (), 0.0)
     here = [(cost(job), job.number, job) for job in fleet.on[node] if may(job)]
@@ -82,10 +87,10 @@ def _on_node(fleet: Fleet, node: int, gpus: int, may: May, cost: Callable[[Job],
     return Moves(((node, gpus),), tuple(job for _, _, job in spared), sum(price for price, _, _ in spared))
 
 
-def _over_nodes(fleet: Fleet, gpus: int, nodes: Iterable[int], may: May, cost: Callable[[Job], float]) -> Moves | None:
+def _over_nodes(fleet: Fleet, room: Sequence[int], gpus: int, nodes: Iterable[int], may: May, cost: Callable[[Job], float]) -> Moves | None:
     priced = []
     for node in nodes:
-        found = _on_node(fleet, node, fleet.total[node], may, cost)
+        found = _on_node(fleet, room[node], node, fleet.total[node], may, cost)
         if found is not None:
             priced.append((found.cost, node, found.victims))
     priced.sort(key=lambda one: one[:2])
@@ -95,7 +100,7 @@ def _over_nodes(fleet: Fleet, gpus: int, nodes: Iterable[int], may: May, cost: C
     victims = {node: those for _, node, those in priced}
     needed: dict[int, Job] = {}
     for node, wanted in placement:
-        free = fleet.free[node] + sum(fleet.on[node][job] for job in victims[node])
+        free = room[node] + sum(fleet.on[node][job] for job in victims[node])
         for job in sorted(victims[node], key=lambda job: (-cost(job), job.number)):  # The last node may be used in part.
             if free - fleet.on[node][job] >= wanted and all(number == node or number not in dict(placement) for number, _ in job.placement):
                 free -= fleet.on[node][job]

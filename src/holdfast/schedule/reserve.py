@@ -54,7 +54,7 @@ def part_for(fleet: Fleet, job: Job) -> Iterable[int]:
 def ready_at(cluster: Cluster, node: int, gpus: int, now: float) -> float:
     """When so many GPUs of a node can be had without evicting anybody who is firm."""
     fleet = cluster.fleet
-    free = fleet.free[node] + fleet.loose[node] + sum(fleet.extras_on[node].values())
+    free = fleet.free[node] + fleet.loose[node]
     if free >= gpus:
         return now
     for at, gone in sorted((min(cluster.estimates.end_at(job, now), job.loose_at), there) for job, there in fleet.on[node].items() if not job.loose):

@@ -9,7 +9,7 @@ from holdfast.schedule.cluster import Cluster
 from holdfast.schedule.explain import Reason, why
 from holdfast.schedule.forecast import Expected, forecast
 from holdfast.schedule.job import Job
-from holdfast.schedule.shares import entitled, poured
+from holdfast.schedule.shares import poured
 from holdfast.schedule.tree import ROOT
 
 
@@ -73,16 +73,14 @@ def _entry(cluster: Cluster, job: Job, place: int | None = None, expected: Expec
 def shares_of(cluster: Cluster, *, jobs: bool = False) -> tuple[ShareRow, ...]:
     """The tree from the top. Who neither runs nor waits is entitled to nothing now, and his part is lent."""
     tree, now = cluster.tree, cluster.now
-    wants: dict[int, float] = {}
     waiting = [0] * len(tree.accounts)
     of: dict[int, list[Job]] = {}
     for job in cluster.jobs.values():
-        wants[job.account] = wants.get(job.account, 0.0) + _wants(job)
         of.setdefault(job.account, []).append(job)
         for account in job.line if not job.running else ():
             waiting[account] += job.gpus
     capacity = float(cluster.fleet.capacity_gpus)
-    parts = entitled(tree, wants, capacity)
+    parts = cluster.entitled()
     used = [cluster.usage.used(account, now) / 3600 for account in range(len(tree.accounts))]
     rows: list[ShareRow] = []
 
@@ -98,7 +96,7 @@ def shares_of(cluster: Cluster, *, jobs: bool = False) -> tuple[ShareRow, ...]:
         for child in tree.children[account]:
             walk(child, depth + 1)
         mine = of.get(account, []) if jobs else []
-        for job, part in zip(mine, poured(parts[account], [1.0] * len(mine), [_wants(job) for job in mine]), strict=True):
+        for job, part in zip(mine, poured(parts[account], [1.0] * len(mine), [float(job.gpus_most) for job in mine]), strict=True):
             runs = job.gpus_now
             rows.append(
                 ShareRow(
@@ -109,7 +107,3 @@ def shares_of(cluster: Cluster, *, jobs: bool = False) -> tuple[ShareRow, ...]:
 
     walk(ROOT, 0)
     return tuple(rows)
-
-
-def _wants(job: Job) -> float:
-    return float(max(job.gpus, job.request.gpus_max))
