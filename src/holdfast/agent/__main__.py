@@ -122,6 +122,7 @@ class Agent:
             self._metrics = AgentMetrics(self._spec.job.job, self._spec.node, _say)
             loops.append(keep_open(self._spec.job.metrics, self._spec.metrics_port, self._metrics.text, say=_say))
         loops += [self._persist.run(), self._copies.run(), self._scrub.run(), *([self._sender.run()] if self._spec.job.remote else [])]
+        loops += [self._staging.run()] if self._spec.job.stage else []
         loops += [self._heat.run()] if self._heat is not None else []
         tasks = [asyncio.create_task(loop) for loop in loops]
         self._spawn(self._get_warm())
