@@ -72,6 +72,67 @@ def test_above_the_ceiling_of_its_class_a_job_is_demoted_with_a_reason_and_high_
     assert used == pytest.approx((4 * 2 + 8) * HOUR_S, rel=0.01)
 
 
+_LOWEST = Policy(classes={**Policy().classes, "low": type(HIGH)(name="low", rank=-1, user_ceiling=0.25, group_ceiling=0.5)})
+
+
+def test_above_the_ceiling_of_the_lowest_class_a_job_waits_says_why_and_starts_when_there_is_room_while_others_pass_it() -> None:
+    cluster = cluster_of(2, 4, policy=_LOWEST)
+    auditor = Auditor(cluster)
+    for id, user in (("a1", "g/a"), ("a2", "g/a"), ("a3", "g/a"), ("b1", "g/b"), ("b2", "g/b")):
+        ask(cluster, id, 1, 0.0, user=user, priority="low")
+    decide_checked(cluster, auditor, 0.0)
+    assert running(cluster) == {"a1", "a2", "b1", "b2"}
+    ask(cluster, "c1", 1, 0.0, user="g/c", priority="low")
+    ask(cluster, "medium", 1, 0.0, user="g/a")
+    decide_checked(cluster, auditor, 0.0)
+    assert running(cluster) == {"a1", "a2", "b1", "b2", "medium"}
+    for id, whose in (("a3", "user g/a runs 2 GPUs in class low"), ("c1", "group g runs 4 GPUs in class low")):
+        reason = why(cluster, id)
+        assert reason is not None
+        assert reason.kind == "ceiling"
+        assert reason.because.startswith(whose)
+    cluster.end("b1", HOUR_S)
+    auditor.ended("b1")
+    decide_checked(cluster, auditor, HOUR_S)
+    assert running(cluster) == {"a1", "a2", "b2", "c1", "medium"}, "a is at his own ceiling still"
+    cluster.end("a3", HOUR_S)
+    cluster.end("a1", HOUR_S)
+    assert set(cluster.jobs) == {"a2", "b2", "c1", "medium"}
+
+
+def test_who_waits_at_his_ceiling_becomes_due_meanwhile_as_anybody() -> None:
+    cluster = cluster_of(1, 4, policy=_LOWEST)
+    auditor = Auditor(cluster)
+    for id in ("first", "second"):
+        ask(cluster, id, 1, 0.0, priority="low", preemptible=False)
+    decide_checked(cluster, auditor, 0.0)
+    cluster.end("first", 2 * DAY_S)
+    auditor.ended("first")
+    decide_checked(cluster, auditor, 2 * DAY_S)
+    assert cluster.jobs["second"].firm, "its turn had come"
+
+
+def test_a_job_that_holds_a_reservation_starts_in_its_class_only_below_its_ceiling() -> None:
+    high = type(HIGH)(name="high", rank=1, user_ceiling=0.5)
+    cluster = cluster_of(2, 4, policy=Policy(classes={**Policy().classes, "high": high}))
+    auditor = Auditor(cluster)
+    for node in range(2):
+        ask(cluster, f"firm-{node}", 4, 0.0, user="h/x", preemptible=False, estimate_s=2 * DAY_S)
+    decide_checked(cluster, auditor, 0.0)
+    ask(cluster, "whole", 4, 1.0, user="g/a", priority="high")
+    decide_checked(cluster, auditor, 2 * DAY_S)
+    assert cluster.jobs["whole"] in cluster.reservations
+    (kept,) = cluster.reservations[cluster.jobs["whole"]].nodes
+    other = next(job.request.id for job in cluster.running if job.placement[0][0] != kept)
+    ask(cluster, "small", 1, 2 * DAY_S, user="g/a", priority="high")
+    for id in (other, f"firm-{1 - int(other[-1])}"):
+        cluster.end(id, 2 * DAY_S + 1.0)
+        auditor.ended(id)
+        decide_checked(cluster, auditor, 2 * DAY_S + 1.0)
+    assert running(cluster) == {"small", "whole"}
+    assert sorted(job.priority.name for job in cluster.running) == ["high", "medium"]
+
+
 def test_a_ceiling_is_of_what_is_in_service_and_nodes_that_are_lost_are_nobodys_fault() -> None:
     cluster = cluster_of(10, 4)
     auditor = Auditor(cluster)
@@ -283,14 +344,19 @@ _STEPS = st.lists(
 
 
 @settings(max_examples=120, deadline=None)
-@given(_STEPS, st.booleans())
-def test_whatever_happens_every_invariant_holds_and_everybody_starts_in_the_end(steps: list[tuple[str, int, int, str]], limited: bool) -> None:
+@given(_STEPS, st.booleans(), st.sampled_from([Policy(), _LOWEST]))
+def test_whatever_happens_every_invariant_holds_and_everybody_starts_in_the_end(
+    steps: list[tuple[str, int, int, str]], limited: bool, policy: Policy
+) -> None:
     accounts = [Account(name="g0", quota_gpus=8), Account(name="g1", limit_gpus=16)] if limited else []
-    cluster = cluster_of(4, 8, *accounts)
+    cluster = cluster_of(4, 8, *accounts, policy=policy)
     auditor, now = Auditor(cluster), 0.0
     decide_checked(cluster, auditor, now)
     for number, (what, value, gpus, priority) in enumerate(steps):
-        if what == "ask":
+        if what == "ask" and policy is _LOWEST and priority == "low" and gpus > 8:
+            with pytest.raises(JobRefused, match="class low has a ceiling of 8, with no lower class"):
+                ask(cluster, f"j{number}", gpus, now, user=f"g{value % 3}/u{value}", priority=priority)
+        elif what == "ask":
             ask(cluster, f"j{number}", gpus, now, user=f"g{value % 3}/u{value}", priority=priority, preemptible=value != 4)
         elif what == "wait":
             now += value

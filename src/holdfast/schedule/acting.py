@@ -6,7 +6,7 @@ import math
 
 from holdfast.schedule.gang import Gang
 from holdfast.schedule.job import Job, Lane, Placement
-from holdfast.schedule.known import APART, LOOSE, TRIED, WAITED, Known, Reservation
+from holdfast.schedule.known import APART, LOOSE, TRIED, WAITED, Aside, Known, Reservation
 from holdfast.schedule.policy import DAY_S, PriorityClass
 
 
@@ -114,9 +114,15 @@ class Acting(Known):
         self._timer_waited(job)
 
     def demote(self, job: Job, to: PriorityClass, because: str) -> None:
-        self.waiting.remove(job)
         job.priority, job.reason = to, because
-        self.step_back(job)
+        if job not in self.reservations:
+            self.waiting.remove(job)
+            self.step_back(job)
+
+    def hold_back(self, job: Job) -> None:
+        """A waiting job is above its ceiling: it stands in no queue until there is room."""
+        self.waiting.remove(job)
+        self.aside[job] = Aside.CEILING
 
     # Inside: into the queue and out of it, onto nodes and off them.
 
@@ -176,9 +182,9 @@ class Acting(Known):
     def _leave_queue(self, job: Job) -> None:
         if job in self.aside:
             del self.aside[job]
-            return
-        self.drop_reservation(job)
-        self.waiting.remove(job)
+        else:
+            self.drop_reservation(job)
+            self.waiting.remove(job)
         if job.overdue:
             self._count(self._overdue, 1, job, -1)
             job.overdue = False

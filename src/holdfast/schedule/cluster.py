@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from holdfast.errors import UserError
 from holdfast.schedule.acting import Acting
 from holdfast.schedule.job import Job, JobRequest, Lane
-from holdfast.schedule.known import BACK, LOOSE, TRIED, WAITED
+from holdfast.schedule.known import BACK, LOOSE, TRIED, WAITED, Aside
 from holdfast.schedule.place import Health
 from holdfast.schedule.policy import DAY_S
 
@@ -79,7 +79,7 @@ class Cluster(Acting):
         if job.failures >= policy.crash_loop:
             job.stands_at, job.waited_s = job.banned_until, 0.0
         job.ticket += 1
-        self.aside[job] = None
+        self.aside[job] = Aside.PAUSE
         self._timer(job.banned_until, BACK, job)
 
     def fail_by_node(self, id: str, node: int, now: float) -> None:
@@ -165,6 +165,9 @@ class Cluster(Acting):
             if now >= self.care.draining.get(node, math.inf):
                 self._wound(node, [job for job in (*self.fleet.on[node], *self.fleet.extras_on[node]) if job.request.preemptible])
             self.judge(node, self.care.verdict(node, now)[0], now)
+        for job in [job for job, why in self.aside.items() if why is Aside.CEILING and not self.above_ceiling(job)]:
+            del self.aside[job]
+            self.step_back(job)
         while self._timer_at() <= now:
             _, kind, _, _, job = heapq.heappop(self._timers)
             if kind == WAITED:
@@ -221,6 +224,11 @@ class Cluster(Acting):
             raise JobRefused(f"job {request.id} has priority {request.priority!r}; expected one of {', '.join(self.policy.classes)}")
         if request.gpus > self.fleet.total_gpus:
             raise JobRefused(f"job {request.id} asks for {request.gpus} GPUs and the cluster has {self.fleet.total_gpus}; ask for fewer")
+        kind = self.policy.classes[request.priority]
+        most = min(kind.user_ceiling, kind.group_ceiling) * self.fleet.total_gpus + 1e-9
+        if request.gpus > most and self.lower_class(kind) is None:
+            said = f"class {kind.name} has a ceiling of {most:.0f}, with no lower class to go on in"
+            raise JobRefused(f"job {request.id} asks for {request.gpus} GPUs and {said}; ask for fewer, or in another class")
         for depth in range(1, len(request.account) + 1):
             account = self.tree.number(request.account[:depth])
             name, limit = self.tree.name(account), self.tree.limits[account]

@@ -113,7 +113,7 @@ class _Cycle:
 
     def _administrators(self) -> None:
         waiting, tried, why = self.cluster.waiting, set[int](), "administrators' work comes first"
-        while (job := waiting.next(Lane.ADMIN, [size for size in waiting.sizes(Lane.ADMIN) if size not in tried])) is not None:
+        while (job := self._first(Lane.ADMIN, [size for size in waiting.sizes(Lane.ADMIN) if size not in tried])) is not None:
             if not (self._start_free(job, why, firm=True) or self._start_evicting(job, why, anybody=True)):
                 tried |= {size for size in waiting.sizes(Lane.ADMIN) if size >= job.gpus}
 
@@ -141,7 +141,7 @@ class _Cycle:
             job = waiting.next(Lane.TRIAL, sizes) if sizes else None
             if job is None:
                 return
-            if self._demoted(job):
+            if self._above_ceiling(job):
                 continue
             if not (self._start_free(job, why) or self._start_evicting(job, why)):
                 stuck = job.gpus
@@ -150,14 +150,14 @@ class _Cycle:
         """Those that are due, in order: who has nodes reserved, then the queue, up to one that gets neither a place nor a reservation: nobody passes it."""
         cluster = self.cluster
         for reserved, kept in list(cluster.reservations.items()):
-            if cluster.tree.limited and not cluster.permits(reserved):
+            if (cluster.tree.limited and not cluster.permits(reserved)) or self._above_ceiling(reserved):
                 continue  # Others of its account started meanwhile.
             old = self.now - kept.made_at >= cluster.policy.reservation_kept_s
             if not self._start_due(reserved) and old and not self._start_moving(reserved):
                 reserve_for(cluster, reserved, self.now)
         for lane in (Lane.DUE, Lane.WHOLE):
             while (job := cluster.waiting.next(lane, cluster.waiting.sizes(lane))) is not None:
-                if self._demoted(job) or self._start_due(job):
+                if self._above_ceiling(job) or self._start_due(job):
                     continue
                 if not (may_reserve(cluster, job) and (self._start_moving(job) or reserve_for(cluster, job, self.now))):
                     return
@@ -229,7 +229,7 @@ class _Cycle:
         cluster = self.cluster
         sizes = [size for size in sizes if size <= cluster.room_above(account)]
         job = cluster.waiting.next(lane, sizes, account) if sizes else None
-        return self._next_of(lane, account, sizes) if job is not None and self._demoted(job) else job
+        return self._next_of(lane, account, sizes) if job is not None and self._above_ceiling(job) else job
 
     def _fill_suspects(self) -> None:
         """Suspect nodes, with small preemptible work; the first of the others in each lane are stepped over, a few at a time."""
@@ -251,18 +251,16 @@ class _Cycle:
 
     def _first(self, lane: Lane, sizes: Collection[int]) -> Job | None:
         job = self.cluster.waiting.next(lane, sizes) if sizes else None
-        return self._first(lane, sizes) if job is not None and self._demoted(job) else job
+        return self._first(lane, sizes) if job is not None and self._above_ceiling(job) else job
 
-    def _demoted(self, job: Job) -> bool:
-        """Whether a job was above the ceiling of its class and now stands in a lower one."""
-        because = self.cluster.above_ceiling(job)
-        if not because:
-            return False
-        lower = [one for one in self.cluster.policy.classes.values() if one.rank < job.priority.rank and one.user_ceiling >= job.priority.user_ceiling]
-        if not lower:
-            return False
-        self.cluster.demote(job, max(lower, key=lambda one: one.rank), because)
-        return True
+    def _above_ceiling(self, job: Job) -> bool:
+        """Whether a job is above the ceiling of its class. It stands in a lower one now; or, where there is none, aside until others of its class end."""
+        cluster, because = self.cluster, self.cluster.above_ceiling(job)
+        if because and (lower := cluster.lower_class(job.priority)) is not None:
+            cluster.demote(job, lower, because)
+        elif because and job not in cluster.reservations:
+            cluster.hold_back(job)
+        return bool(because)
 
     # Simulate, then commit.
 

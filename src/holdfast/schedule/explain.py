@@ -4,6 +4,7 @@
     crash loop      it failed soon after its start again and again, and has lost its place
     start failed    the same, not yet so often
     limit           it, or a group above it, would pass a limit
+    ceiling         it would pass that of its class, and there is no lower one
     health          too few nodes are healthy
     reservation     nodes are kept for it, and not yet empty
     held            GPUs are free, and kept for others
@@ -39,7 +40,7 @@ def why(cluster: Cluster, id: str) -> Reason | None:
         raise UserError(f"no job {id} waits or runs here; {len(cluster.jobs)} others do")
     if job.running and job not in cluster.gangs:
         return None
-    for look in (_starts, _limits, _health, _own_nodes, _free):
+    for look in (_starts, _limits, _ceiling, _health, _own_nodes, _free):
         found = look(cluster, job)
         if found is not None:
             kind, because, clears, blockers = found
@@ -74,6 +75,14 @@ def _limits(cluster: Cluster, job: Job) -> _Found:
             because = f"{name} runs {cluster.gpus[account]} GPUs and {kind} {limit}"
             return "limit", because, f"{name} runs {limit - job.gpus} or fewer", _jobs(runs)
     return None
+
+
+def _ceiling(cluster: Cluster, job: Job) -> _Found:
+    because = cluster.above_ceiling(job)
+    if not because or cluster.lower_class(job.priority) is not None:
+        return None
+    runs = [one for one in cluster.running if one.priority is job.priority and job.line[1] in one.line]
+    return "ceiling", f"{because}; there is no lower class to go on in", "others of its class there end, or more nodes are in service", _jobs(runs)
 
 
 def _health(cluster: Cluster, job: Job) -> _Found:

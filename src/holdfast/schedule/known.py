@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import heapq
 import math
 from collections.abc import Iterable, Sequence
@@ -13,12 +14,19 @@ from holdfast.schedule.health import Care
 from holdfast.schedule.job import Job, Lane
 from holdfast.schedule.order import Waiting
 from holdfast.schedule.place import Fleet, NodeRoom
-from holdfast.schedule.policy import DAY_S, Policy
+from holdfast.schedule.policy import DAY_S, Policy, PriorityClass
 from holdfast.schedule.shares import entitled
 from holdfast.schedule.tree import Account, Tree
 from holdfast.schedule.usage import Usage
 
 WAITED, LOOSE, TRIED, BACK, APART = range(5)  # What a timer is for.
+
+
+class Aside(enum.Enum):
+    """Why a job that waits stands in no queue."""
+
+    PAUSE = "it failed, and pauses"
+    CEILING = "its class is at its ceiling, and there is none below"
 
 
 @dataclass(slots=True)
@@ -43,7 +51,7 @@ class Known:
         self.running: dict[Job, None] = {}
         self.elastic: dict[Job, None] = {}  # That run and may grow.
         self.reservations: dict[Job, Reservation] = {}
-        self.aside: dict[Job, None] = {}  # That wait and stand in no queue: they pause after a failure.
+        self.aside: dict[Job, Aside] = {}  # That wait and stand in no queue.
         self.care = Care(len(self.fleet.nodes), self.policy)
         self.wounded: dict[Job, set[int]] = {}  # Running jobs that have lost what they had on these nodes; the next cycle mends them.
         self.gpus: list[int] = []  # Running, by account,
@@ -97,6 +105,11 @@ class Known:
     def room_above(self, account: int) -> float:
         """GPUs more that the limits of an account and of the groups above it leave for jobs, whose minimum goes before extras."""
         return min((room for one in self.tree.lines[account] if (room := self._room(one)) is not None), default=math.inf)
+
+    def lower_class(self, kind: PriorityClass) -> PriorityClass | None:
+        """The next class, in which a job may have more. Administrators' work is never made anybody else's."""
+        lower = [one for one in self.policy.classes.values() if one.rank < kind.rank and one.user_ceiling >= kind.user_ceiling and not kind.crosses]
+        return max(lower, key=lambda one: one.rank, default=None)
 
     def headroom(self, job: Job) -> int:
         """Extras more that limits and the ceilings of its class leave a running job."""
