@@ -1,10 +1,13 @@
-"""The core in made-up worlds. A failure line names its seed: `holdfast simulate --start SEED --seeds 1 --story` shows all of it."""
+"""The core in made-up worlds. A failure line names its seed: `holdfast simulate --seeds SEED-SEED --story` shows all of it."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
+import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -12,13 +15,17 @@ import time
 from pathlib import Path
 
 import pytest
+from end_to_end.jobs import eventually
 from simulate.kept import KEPT
+from typer.testing import CliRunner
 
-from holdfast.cli.simulate import run_survey
+from holdfast.cli import app
+from holdfast.cli.simulate import Worlds, run_survey
 from holdfast.control.journal import Journal
 from holdfast.core import Core
 from holdfast.detect.poisoned import Poisoned
 from holdfast.domain.job import Outcome
+from holdfast.simulate.cores import cores
 from holdfast.simulate.judge import Broken
 from holdfast.simulate.sites import SITES
 from holdfast.simulate.survey import Survey, survey
@@ -147,20 +154,107 @@ def test_a_broken_promise_is_an_assertion_that_names_it() -> None:
 
 
 def test_the_command_says_how_it_went_and_how_fast(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run_survey(5, 7, story=False, as_json=True) == 0
+    assert run_survey(Worlds(seeds=range(7, 12)), as_json=True) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["seeds"], said["failed"], sum(said["outcomes"].values())) == (5, {}, 5)
     assert set(said["sites"]) == set(SITES)
-    assert run_survey(2, 0, story=True, as_json=False) == 0
+    assert said["hashes"] == {str(seed): run(seed).hash for seed in range(7, 12)}
+    assert run_survey(Worlds(seeds=range(2), story=True), as_json=False) == 0
+    assert "JobSubmitted" in capsys.readouterr().out
+    assert run_survey(Worlds(seeds=range(2)), as_json=False) == 0
     shown = capsys.readouterr().out
-    assert "JobSubmitted" in shown
     assert "never hit: " in shown
+    assert run(1).hash in shown
+    assert all(len(line) <= 80 for line in shown.splitlines())
 
 
-def test_the_command_names_the_seeds_that_failed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_plays_worlds_of_any_size_on_all_cores_with_the_same_hashes() -> None:
+    said = CliRunner().invoke(app, ["simulate", "--seeds", "3-7", "--nodes", "20", "--json"])
+    assert said.exit_code == 0, said.output
+    record = json.loads(said.stdout)
+    assert (record["seeds"], record["nodes"], record["processes"]) == (5, 20, min(2, cores()))
+    alone = survey(range(3, 8), nodes=20)
+    assert (record["hashes"], record["sites"], record["hash"]) == (alone.hashes, alone.sites, alone.hash)
+    assert alone.processes == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--seeds", "0"], "would play nothing"),
+        (["--seeds", "many"], "neither how many seeds nor a range"),
+        (["--seeds", "-5"], "neither how many seeds nor a range"),
+        (["--seeds", "1-2-3"], "neither how many seeds nor a range"),
+        (["--seeds", "9-3"], "did you mean 3-9?"),
+        (["--seeds", "3-9", "--start", "2"], "leave out --start"),
+        (["--nodes", "0"], "0 is not in the range"),
+        (["--nodes", "some"], "not a valid int"),
+        (["--days", "1:2"], "--days is for the replay of a trace"),
+        (["--policy", "fifo"], "--policy is for the replay of a trace"),
+        (["--trace", "x.csv", "--story"], "--story is for made-up faults"),
+    ],
+)
+def test_the_command_refuses_what_makes_no_sense_in_a_sentence(options: list[str], says: str) -> None:
+    refused = CliRunner().invoke(app, ["simulate", *options])
+    assert refused.exit_code != 0
+    assert says in str(refused.exception) + refused.output
+
+
+def test_the_command_tells_of_a_broken_promise_with_its_seed_and_how_to_play_it_again(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(Core, "_stop_on", lambda *_, **__: None)
-    assert run_survey(3, 0, story=False, as_json=False) == 1
-    assert "failed seeds: " in capsys.readouterr().out
+    assert run_survey(Worlds(seeds=range(3)), as_json=False) == 1
+    shown = capsys.readouterr().out
+    seed = next(line.split()[1] for line in shown.splitlines() if "broke a promise: " in line)
+    assert f"play it again: holdfast simulate --seeds {seed}-{seed} --story\n" in shown
+    recording = tmp_path / "lost of mine.csv"
+    recording.write_text("at_s,node\n1,a\n2,b\n")
+    assert run_survey(Worlds(seeds=range(3), nodes=4, failures=recording), as_json=True) == 1
+    said = json.loads(capsys.readouterr().out)
+    assert said["failed"].keys() == said["again"].keys() != set()
+    again = shlex.split(next(iter(said["again"].values())))
+    told = CliRunner().invoke(app, again[1:])
+    assert told.exit_code == 1
+    assert "broke a promise" in told.output
+    assert "JobSubmitted" in told.output
+
+
+def test_whatever_the_core_raises_is_a_broken_promise_of_that_seed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Core, "step", lambda *_: {}["none"])
+    found = survey(range(2))
+    assert set(found.failed) == {"0", "1"}
+    assert "KeyError" in found.failed["0"]
+
+
+def test_ctrl_c_ends_all_processes_and_what_was_played_is_told(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holdfast.cli", "simulate", "--seeds", "100000", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        eventually(lambda: max(_cpu_s_of_session(process.pid)) > 2.0, what="work")  # Of which some was importing.
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130, err
+    assert "holdfast: stopped after " in err
+    assert "Traceback" not in err
+    assert json.loads(out)["stopped"]
+    eventually(lambda: not _cpu_s_of_session(process.pid), what="the end of its processes")
+
+
+def _cpu_s_of_session(leader: int) -> list[float]:
+    """Of each of its processes."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # It ended meanwhile.
+            state, _, _, session, *rest = path.read_text().rpartition(")")[2].split()
+            if int(session) == leader and state != "Z":
+                found.append(int(rest[7]) / os.sysconf("SC_CLK_TCK"))
+    return found
 
 
 @pytest.mark.slow
@@ -168,7 +262,7 @@ def test_the_command_names_the_seeds_that_failed(capsys: pytest.CaptureFixture[s
 def test_ten_thousand_worlds_keep_every_promise() -> None:
     """Every fault site is hit a hundred times within the first thousand, and the median story has a thousand events."""
     for start in range(0, 10_000, 1000):
-        found = survey(range(start, start + 1000))
+        found = survey(range(start, start + 1000), processes=cores())
         assert not found.failed, found.failed
         assert min(found.sites.values()) >= 100, found.sites
         assert found.median_events >= 1000
@@ -177,7 +271,7 @@ def test_ten_thousand_worlds_keep_every_promise() -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_a_thousand_seeds_have_the_same_hash_twice() -> None:
-    first, second = survey(range(1000)), survey(range(1000))
+    first, second = (survey(range(1000), processes=cores()) for _ in range(2))
     assert first.hashes == second.hashes
     assert len(first.hashes) == 1000
 

@@ -385,12 +385,15 @@ _take(plan, queue, why, shares)
 
 @app.command()
 def simulate(
+    context: typer.Context,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Replay the jobs of this CSV file, gzipped or not.", show_default="made-up faults")] = None,
-    nodes: Annotated[int, typer.Option(min=1, help="Nodes of the cluster.")] = 160,
+    nodes: Annotated[
+        int | None, typer.Option(min=1, max=100_000, help="Nodes of the cluster, or of each world.", show_default="160 with a trace, else by seed")
+    ] = None,
     gpus_per_node: Annotated[int, typer.Option("--gpus-per-node", min=1, help="GPUs of each.")] = 8,
     policy: Annotated[list[str] | None, typer.Option(help="Who decides; may be given often.", show_default="holdfast")] = None,
-    seeds: Annotated[int | None, typer.Option(min=1, help="How many seeds.", show_default="1 with a trace, else 1000")] = None,
-    start: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    seeds: Annotated[str, typer.Option(metavar="N|A-B", help="How many seeds, or from which to which.", show_default="1 with a trace, else 1000")] = "",
+    start: Annotated[int | None, typer.Option(min=0, help="The first seed.", show_default="0")] = None,
     days: Annotated[str, typer.Option(metavar="A:B", help="Only jobs that were submitted on these days.", show_default="all")] = "",
     clip: Annotated[str, typer.Option(metavar="TIME", help="No job runs longer: 7d.", show_default="as they are")] = "",
     restart_s: Annotated[float, typer.Option(min=0.0, help="What a restart after an eviction costs.")] = 300.0,
@@ -405,12 +408,15 @@ def simulate(
     as_json: AsJson = False,
 ) -> None:
     """Replay a trace of jobs under a policy; or, without one, run the core through made-up faults, from seeds."""
-    from holdfast.cli.simulate import Asked, run_replay, run_survey
+    from holdfast.cli.simulate import Asked, Worlds, fitting, run_replay, run_survey, seeds_of
 
+    given = [name for name in context.params if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"]
+    fitting(given, replay=trace is not None)
+    chosen = seeds_of(seeds, start, usual=1000 if trace is None else 1)
     if trace is None:
-        raise typer.Exit(run_survey(seeds or 1000, start, story=story, as_json=as_json, failures=failures))
+        raise typer.Exit(run_survey(Worlds(seeds=chosen, nodes=nodes, failures=failures, story=story), as_json=as_json))
     asked = Asked(
-        trace=trace, nodes=nodes, gpus_per_node=gpus_per_node, policies=tuple(policy or ["holdfast"]), seeds=seeds or 1, start=start, days=days, clip=clip,
+        trace=trace, nodes=nodes or 160, gpus_per_node=gpus_per_node, policies=tuple(policy or ["holdfast"]), seeds=chosen, days=days, clip=clip,
         restart_s=restart_s, node_mtbf_hours=node_mtbf_hours, repair_hours=repair_hours, lemons=lemons,
     )  # fmt: skip
     raise typer.Exit(run_replay(asked, as_json=as_json, png=png))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shlex
+import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -20,12 +22,14 @@ from holdfast.cli.png import drawable
 from holdfast.errors import UserError
 from holdfast.schedule.policy import Policy
 from holdfast.simulate.audit import Audit, audit_of
-from holdfast.simulate.failures import Change, outages, read_failures
+from holdfast.simulate.cores import cores
+from holdfast.simulate.failures import Change, Failure, outages, read_failures
 from holdfast.simulate.figures import Figures, Spread, as_record, figures
 from holdfast.simulate.policies.named import NAMES, scheduler_named
 from holdfast.simulate.policies.ours import Holdfast, nodes_of
 from holdfast.simulate.replay import Replay
-from holdfast.simulate.survey import survey, survey_lines
+from holdfast.simulate.sites import SITES
+from holdfast.simulate.survey import Played, Survey, play, survey
 from holdfast.simulate.trace import Trace, TraceJob, between, clipped, read_trace, skipped_lines, with_users
 
 _COLUMNS = 400  # Of the plot of waits over the time of submission.
@@ -33,6 +37,9 @@ _HEADINGS = (
     "policy", "seed", "completion", "wait", "median", "p99", "longest", "8+ GPUs p99", "used", "evicted a job", "GPU-h lost", "share error", "failures", "took",
 )  # fmt: skip
 _FAILING_ON_S = 30 * 86400.0  # After the last job came.
+_OF_REPLAYS = ("gpus_per_node", "policy", "days", "clip", "restart_s", "node_mtbf_hours", "repair_hours", "lemons", "png")
+_OF_WORLDS = ("story", "failures")
+_FEW = 10  # Seeds of which each hash is shown.
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
@@ -42,8 +49,7 @@ class Asked:
     nodes: int
     gpus_per_node: int
     policies: tuple[str, ...]
-    seeds: int
-    start: int = 0
+    seeds: range = range(1)
     days: str = ""
     clip: str = ""
     restart_s: float = 300.0
@@ -52,14 +58,117 @@ class Asked:
     lemons: float = 0.0
 
 
-def run_survey(seeds: int, start: int, *, story: bool, as_json: bool, failures: Path | None = None) -> int:
-    """Made-up faults, from seeds; 0 when every world kept its promises. `failures` says when machines are lost, where that was recorded."""
-    found = survey(range(start, start + seeds), story=story, failures=read_failures(failures) if failures is not None else ())
+def fitting(given: Iterable[str], *, replay: bool) -> None:
+    """Refuses what a person says for nothing: of a trace where there is none, of made-up faults where there is one."""
+    for name in given:
+        option = f"--{name.replace('_', '-')}"
+        if name in _OF_REPLAYS and not replay:
+            raise UserError(f"{option} is for the replay of a trace, and none is given; add --trace FILE, or leave out {option}")
+        if name in _OF_WORLDS and replay:
+            raise UserError(f"{option} is for made-up faults, and here a trace is replayed; leave out {option}, or --trace")
+
+
+def seeds_of(text: str, start: int | None, *, usual: int) -> range:
+    """`--seeds`: so many from `--start` on, or from one to another, both among them."""
+    first, dash, last = (part.strip() for part in text.partition("-"))
+    if not all(part.isdecimal() and part.isascii() for part in ((first, last) if dash else (first or str(usual),))):
+        raise UserError(f"--seeds {text!r} is neither how many seeds nor a range of them; expected a number such as 1000, or 200-299")
+    if not dash:
+        count = int(first or usual)
+        if not count:
+            raise UserError("--seeds 0 would play nothing; give how many, such as 1000, or a range such as 200-299")
+        return range(start or 0, (start or 0) + count)
+    if start is not None:
+        raise UserError(f"--seeds {text} says where to begin, and so does --start {start}; leave out --start")
+    if int(last) < int(first):
+        raise UserError(f"--seeds {text} ends before it begins; did you mean {last}-{first}?")
+    return range(int(first), int(last) + 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worlds:
+    """What is asked for of made-up faults."""
+
+    seeds: range
+    nodes: int | None = None  # None: as each seed says.
+    failures: Path | None = None
+    story: bool = False
+
+    def again(self, seed: str) -> str:
+        """The command that plays one seed again, and tells all of it."""
+        more = [f"--nodes {self.nodes}"] if self.nodes is not None else []
+        more += [f"--failures {shlex.quote(str(self.failures))}"] if self.failures is not None else []
+        return " ".join(["holdfast simulate --seeds", f"{seed}-{seed}", *more, "--story"])
+
+
+def run_survey(asked: Worlds, *, as_json: bool) -> int:
+    """Made-up faults, from seeds; 0 when every world kept its promises."""
+    failures = read_failures(asked.failures) if asked.failures is not None else ()
+    if asked.story:
+        return _told(asked, failures)
+    broken = 0
+    with _progress() as progress:
+        task = progress.add_task("worlds", total=len(asked.seeds))
+
+        def each(one: Played) -> None:
+            nonlocal broken
+            broken += one.report is None
+            progress.update(task, advance=1, description=f"worlds, [red]{broken:,} broke a promise[/]" if broken else "worlds")
+
+        found = survey(asked.seeds, processes=cores(), failures=failures, nodes=asked.nodes, each=each)
     if as_json:
-        print(json.dumps(asdict(found)))
+        again = {seed: asked.again(seed) for seed in found.failed}
+        print(json.dumps({"from": asked.seeds.start, "nodes": asked.nodes, **asdict(found), "again": again}))
     else:
-        print(*survey_lines(found), sep="\n")
+        _show_survey(asked, found)
+    if found.stopped:
+        print(f"holdfast: stopped after {found.seeds:,} of {len(asked.seeds):,} seeds", file=sys.stderr)
+        return 128 + signal.SIGINT
     return 1 if found.failed else 0
+
+
+def _told(asked: Worlds, failures: Sequence[Failure]) -> int:
+    """All that happens, seed by seed."""
+    broken = 0
+    for seed in asked.seeds:
+        lines: list[str] = []
+        one = play(seed, failures=failures, nodes=asked.nodes, lines=lines)
+        print(*lines, sep="\n")
+        broken += one.report is None
+        went = f": {one.report.outcome}, {one.report.events:,} events, hash {one.report.hash}" if one.report else f" broke a promise: {one.broke}"
+        print(f"seed {seed}{went}")
+    return 1 if broken else 0
+
+
+def _show_survey(asked: Worlds, found: Survey) -> None:
+    console = Console(highlight=False, markup=False)
+    console.print(
+        f"{found.seeds:,} seeds in {found.wall_s:.1f} s: {found.events:,} events, {found.median_events:,.0f} in the median seed, "
+        f"{found.events_per_s:,} events/s, {found.virtual_hours_per_s:,.1f} virtual hours a second, {found.seeds_per_minute:,} seeds a minute"
+    )
+    console.print("outcomes: " + (", ".join(f"{count:,} {outcome}" for outcome, count in found.outcomes.items()) or "none"))
+    sites = Table.grid(padding=(0, 2))
+    sites.add_column(justify="right")
+    sites.add_column(no_wrap=True)
+    sites.add_column()
+    for site, hits in found.sites.items():
+        sites.add_row(f"{hits:,}", site, Text(SITES[site], style="dim"))
+    console.print("fault sites, and how often something went wrong there:", sites)
+    console.print(f"never hit: {', '.join(found.never_hit)}" if found.never_hit else "every fault site was hit")
+    for seed, hash in found.hashes.items() if len(found.hashes) <= _FEW else ():
+        console.print(f"seed {seed}: hash of its event log {hash}")
+    console.print(f"hash of all event logs {found.hash}; that of each is in --json")
+    for seed, because in found.failed.items():
+        console.print(Text(f"seed {seed} broke a promise: {because}", style="red"))
+        console.print(f"  play it again: {asked.again(seed)}", soft_wrap=True)
+    console.print(f"{len(found.failed):,} seeds broke a promise" if found.failed else "no seed broke a promise")
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True,
+        disable=not sys.stderr.isatty(),
+    )  # fmt: skip
 
 
 def run_replay(asked: Asked, *, as_json: bool, png: Path | None = None) -> int:
@@ -71,11 +180,8 @@ def run_replay(asked: Asked, *, as_json: bool, png: Path | None = None) -> int:
         for line in skipped_lines(trace.skipped):
             print(f"holdfast: {asked.trace}: {line}", file=sys.stderr)
     found = []
-    with Progress(
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True,
-        disable=not sys.stderr.isatty(),
-    ) as progress:  # fmt: skip
-        for seed in range(asked.start, asked.start + asked.seeds):
+    with _progress() as progress:
+        for seed in asked.seeds:
             for name in asked.policies:
                 found.append((seed, *_replayed(asked, with_users(trace, seed), name, seed, progress)))
     if as_json:
@@ -87,7 +193,7 @@ def run_replay(asked: Asked, *, as_json: bool, png: Path | None = None) -> int:
     if png is not None:
         from holdfast.cli.replays_png import draw
 
-        names = [(one.policy if asked.seeds == 1 else f"{one.policy}, seed {seed}", replay) for seed, one, replay, _ in found]
+        names = [(one.policy if len(asked.seeds) == 1 else f"{one.policy}, seed {seed}", replay) for seed, one, replay, _ in found]
         draw(f"{asked.trace.name}: {len(trace.jobs):,} jobs on {asked.nodes} nodes of {asked.gpus_per_node} GPUs, a simulation", names, png)
     return 1 if any(figure.invariant_failures or figure.unfinished for _, figure, _, _ in found) else 0
 
