@@ -19,6 +19,7 @@ from holdfast.agent.isolation.isolate import Isolation, isolate, member_of
 from holdfast.agent.isolation.rlimits import ProcessLimits, kept_by_processes, nice_of
 from holdfast.agent.isolation.v1 import Version1
 from holdfast.domain.exit import ExitKind
+from holdfast.domain.fitting import Fitting
 from holdfast.domain.job import JobSpec
 from holdfast.domain.node import NodeSpec
 from holdfast.domain.resources import Resources, size
@@ -173,6 +174,31 @@ def test_a_kill_while_no_agent_was_there_is_counted_all_the_same(tmp_path: Path)
     assert "at the limit of 3 GiB for each worker" in judged(4, after_the_fact).because
 
 
+GROWS = Resources(memory_bytes=8 * GIB, memory_max_bytes=24 * GIB)
+
+
+def test_version_2_gives_more_when_it_is_told_to_and_an_agent_that_comes_after_takes_nothing_back(tmp_path: Path) -> None:
+    there = Machine(tmp_path)
+    isolation = there.isolated(GROWS)
+    limit = there.home / NAME / "memory.max"
+    assert said(limit) == str(8 * GIB)
+    isolation.allow(Fitting(memory_bytes=16 * GIB).resources(GROWS))
+    assert said(limit) == str(16 * GIB)
+    isolation.enter(member_of(7, 4))
+    again = there.isolated(GROWS)
+    assert said(limit) == str(16 * GIB), "ranks live there: less would end them"
+    before = read_memory_kills(again.counted(member_of(7, 4)))
+    (there.home / NAME / "rank-4.g7" / "memory.events").write_text("oom 0\noom_kill 1\n")
+    (there.home / NAME / "memory.events.local").write_text("oom 1\noom_kill 1\n")
+    exit = judged(4, before)
+    assert exit.limit == "--memory"
+    assert exit.because.endswith("the kernel killed it at the limit of 16 GiB for the job on this node (--memory)")
+    again.allow(Fitting().resources(GROWS))
+    assert said(limit) == str(8 * GIB), "another script, say"
+    assert Fitting(memory_bytes=99 * GIB).resources(GROWS).memory_bytes == 24 * GIB
+    assert Fitting(memory_bytes=99 * GIB).resources(ALL) == ALL, "asked for anew without leave to give more"
+
+
 def test_a_refused_process_is_told_with_the_limit(tmp_path: Path) -> None:
     there = Machine(tmp_path)
     isolation = there.isolated(ALL)
@@ -224,6 +250,10 @@ def test_a_real_group_of_version_1_is_made_below_our_own_and_removed_again() -> 
         assert Path(file).parent == home / NAME / "rank-0.g1"
         assert said(Path(file).with_name("memory.limit_in_bytes")) == str(GIB)
         assert isolation.name == "cgroup v1"
+        for memory_bytes in (8 * GIB, 16 * GIB, 4 * GIB):
+            isolation.allow(Resources(memory_bytes=memory_bytes))
+            for limit in ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes"):
+                assert not (home / NAME / limit).exists() or said(home / NAME / limit) == str(memory_bytes)
     finally:
         isolation.close()
     assert not (home / NAME).exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -136,6 +137,24 @@ def test_memory_is_a_size_with_a_unit_that_can_mean_one_thing_only(text: str, me
     assert resources(memory=text) == Resources(memory_bytes=meant)
 
 
+def test_memory_may_be_a_range_in_which_it_may_be_raised() -> None:
+    assert resources(memory="8GB:12GB") == Resources(memory_bytes=8 * 10**9, memory_max_bytes=12 * 10**9)
+    assert resources(memory="8GB:12GB").words() == ("memory 8 GB, up to 12 GB",)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("8GB:", "MIN:MAX such as 64GB:96GB, not '8GB:'"), (":8GB", "MIN:MAX such as 64GB:96GB, not ':8GB'"), (":", "MIN:MAX"),
+        ("8GB:8GB", "8GB, so far as it may be raised, must be above 8GB"), ("12GB:8GB", "swap them, or give one size"), ("1MB:8GB", "is too little"),
+        ("8GB:many", "--memory is a size such as 512MB, 8GB or 7.5GiB, not 'many'"), ("8GB:9GB:10GB", "not '9GB:10GB'"),
+    ],
+)  # fmt: skip
+def test_a_range_of_memory_that_is_none_is_refused_in_a_sentence(text: str, says: str) -> None:
+    with pytest.raises(UserError, match=re.escape(says)):
+        resources(memory=text)
+
+
 @pytest.mark.parametrize("text", ["8", "8G", "8gb", "lots", "-8GB", "0GB", "nanGB", "8 GB", "63MiB", "1e3GB", "GB", "8GBs"])
 def test_what_is_no_size_or_too_small_is_refused_in_a_sentence(text: str) -> None:
     with pytest.raises(UserError, match=r"^--memory-per-worker .*(is a size such as 512MB, 8GB or 7.5GiB|is too little)"):
@@ -165,11 +184,12 @@ def test_resources_that_contradict_each_other_or_mean_nothing_are_refused(said: 
     ("asked", "says"),
     [
         (Resources(memory_bytes=1 << 60), r"--memory 1048576 TiB is more than this machine has \([0-9.]+ GiB\)"),
+        (Resources(memory_bytes=1 << 30, memory_max_bytes=1 << 60), "--memory raised to 1048576 TiB is more than this machine has"),
         (Resources(worker_memory_bytes=1 << 60), "--memory-per-worker .* is more than this machine has"),
         (Resources(cpus=1e6), "--cpus 1e[+]06 is more than there are"),
         (Resources(processes=15), "--max-processes 15 is too few for 2 ranks on a node, whose threads count too: at least 16"),
     ],
-    ids=["memory", "worker", "cpus", "processes"],
+    ids=["memory", "raised", "worker", "cpus", "processes"],
 )
 def test_a_limit_beyond_the_machine_or_below_what_ranks_need_is_refused_with_the_numbers(asked: Resources, says: str) -> None:
     with pytest.raises(UserError, match=says):

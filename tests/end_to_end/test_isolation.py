@@ -14,6 +14,7 @@ import pytest
 from end_to_end.jobs import SCRIPTS, Job, command, eventually, expected_result, is_alive
 from observe.seeing import version_of_groups
 
+from holdfast.core.base import PERMANENT_CODE
 from holdfast.domain.diagnosis import Cause
 from holdfast.domain.exit import ExitKind
 from holdfast.domain.fitting import Fitting
@@ -98,6 +99,18 @@ def test_a_job_that_leaks_is_started_again_as_it_was_and_comes_to_its_end(state:
     assert re.search(r"it leaks: memory grew by [\d.]+ (MB|kB|MiB) a step over \d+ steps, from ", diagnosis.because)
     assert (plan.rung, plan.fitting) == (Rung.RESPAWN, Fitting())
     assert job.state().fitting == Fitting()
+
+
+@pytest.mark.root
+@needs_groups
+def test_a_job_that_needs_more_gets_it_up_to_what_it_may_have_and_then_it_is_said(state: Path, beside: Callable[..., Job]) -> None:
+    with beside(state, options=["--memory", "100MB:300MB"], script=GREEDY, arguments=[state / "kept-job", "memory"]) as job:
+        assert job.wait() == PERMANENT_CODE, job.said()
+    (incident,) = job.incidents()
+    assert [plan.fitting.memory_bytes if plan.fitting else 0 for plan in incident.plans[:3]] == [200_000_000, 300_000_000, 0]
+    assert "100 MB were too little (--memory): all ranks start again with 200 MB on each node, and may have 300 MB" in incident.plans[0].because
+    limits = [re.findall(r"at the limit of (\d+ MB) for the job", one.because) for one in incident.diagnoses]
+    assert limits[:3] == [["100 MB"], ["200 MB"], ["300 MB"]], "and each try had what it was given"
 
 
 @pytest.mark.root

@@ -11,10 +11,12 @@ from holdfast.domain.diagnosis import Cause, Diagnosis
 from holdfast.domain.fitting import Fitting
 from holdfast.domain.job import Policy
 from holdfast.domain.plan import Rung
+from holdfast.domain.resources import Resources
 from holdfast.domain.state import Attempt
 from holdfast.recover.ladder import Fleet, decide
 from holdfast.recover.memory import adjust
 
+GB = 10**9
 FLEET = Fleet(gang=("n1",), spares=(), lost=())
 
 
@@ -133,3 +135,25 @@ def test_a_leak_is_started_again_as_it_was_as_long_as_that_brings_the_job_furthe
 def test_survivors_of_a_leak_keep_nothing_of_it() -> None:
     fleet = replace(FLEET, gang=("n1", "n2"), can_rejoin="")
     assert decide(leaking(300), [], fleet, Policy(), adjustment=adjust(leaking(300), Fitting())).rung is Rung.RESPAWN
+
+
+def test_the_host_gets_more_memory_first_up_to_what_it_may_have_and_only_where_that_was_the_limit() -> None:
+    asked = Resources(memory_bytes=10 * GB, memory_max_bytes=36 * GB)
+    killed = replace(short(8, memory="", loader_workers=4), limit="--memory")
+    fitting, said = Fitting(), []
+    while (tried := adjust(killed, fitting, (), asked)) is not None and tried.fitting is not None and tried.fitting.memory_bytes > fitting.memory_bytes:
+        fitting = tried.fitting
+        said.append(tried.because)
+    assert said == [
+        "10 GB were too little (--memory): all ranks start again with 20 GB on each node, and may have 36 GB",
+        "20 GB were too little (--memory): all ranks start again with 36 GB on each node, the most it may have",
+    ]
+    assert tried is not None
+    assert tried.fitting == Fitting(memory_bytes=36 * GB, loader_workers=2), "then what it asks for"
+    for other in (replace(killed, limit="--memory-per-worker"), replace(killed, limit="")):
+        less = adjust(other, Fitting(), (), asked)
+        assert less is not None
+        assert less.fitting == Fitting(loader_workers=2), "more of it would change nothing"
+    leak = adjust(replace(killed, leak="memory grew"), Fitting(), (), asked)
+    assert leak is not None
+    assert leak.fitting == Fitting(), "a leak would fill that too"

@@ -335,6 +335,7 @@ class Agent:
         await self._renew(effect, parent)
         told = {"surroundings": await surroundings} if surroundings is not None else {}  # Before they start: one that dies at once must not overtake it.
         waiting = {}
+        self._isolation.allow(effect.fitting.resources(job.resources))
         for local_rank, rank in enumerate(effect.ranks):
             if rank in effect.kept:
                 continue

@@ -111,7 +111,7 @@ def classify(evidence: Evidence) -> Exit:
         rank=evidence.rank, pid=evidence.pid, kind=kind, because=because, code=evidence.code, signal=evidence.signal, at_ns=evidence.at_ns,
         exception=raised.type if raised else "", message=raised.message if raised else "", frame=raised.frame if raised else "",
         fingerprint=fingerprint, tail=evidence.tail, step=evidence.step, phase=evidence.phase, stopped_by_us=evidence.stopped_by_us,
-        micro_batch=evidence.micro_batch, loader_workers=evidence.loader_workers,
+        micro_batch=evidence.micro_batch, loader_workers=evidence.loader_workers, limit=_option(evidence) if kind is ExitKind.OUT_OF_MEMORY else "",
     )  # fmt: skip
 
 
@@ -174,6 +174,12 @@ def _met(evidence: Evidence, what: str) -> str:
         return ""
     met = (limit.words for limit, old, new in zip(after.limits, before.met, after.met, strict=True) if limit.what == what and _more(old, new))
     return next(met, "")
+
+
+def _option(evidence: Evidence) -> str:
+    """Which limit of memory was met, as it was asked for."""
+    found = re.search(r"\((--[\w-]+)", evidence.data_limit or _met(evidence, "memory"))
+    return found[1] if found else ""
 
 
 def _killed(evidence: Evidence, raised: Raised | None) -> bool:

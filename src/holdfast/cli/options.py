@@ -253,10 +253,15 @@ def resources_of(
     *, memory: str, memory_high: str, memory_per_worker: str, cpus: float | None, cpu_weight: int | None, max_processes: int | None
 ) -> Resources:
     """--memory, --memory-high, --memory-per-worker, --cpus, --cpu-weight and --max-processes, each by itself and beside the others."""
+    least, colon, most = memory.partition(":")
+    if colon and not (least and most):
+        raise UserError(f"--memory is a size such as 64GB, or MIN:MAX such as 64GB:96GB, not {memory!r}")
     asked = Resources(
-        memory_bytes=_size("--memory", memory), memory_high_bytes=_size("--memory-high", memory_high),
+        memory_bytes=_size("--memory", least), memory_max_bytes=_size("--memory", most), memory_high_bytes=_size("--memory-high", memory_high),
         worker_memory_bytes=_size("--memory-per-worker", memory_per_worker), cpus=cpus, cpu_weight=cpu_weight, processes=max_processes,
     )  # fmt: skip
+    if asked.memory_max_bytes is not None and asked.memory_max_bytes <= (asked.memory_bytes or 0):
+        raise UserError(f"--memory {memory}: {most}, so far as it may be raised, must be above {least}, where it begins; swap them, or give one size")
     if asked.memory_bytes is not None and (asked.worker_memory_bytes or 0) > asked.memory_bytes:
         raise UserError(f"--memory-per-worker {memory_per_worker} is more than --memory {memory}, which all workers of a node have together: swap them")
     if asked.memory_bytes is not None and (asked.memory_high_bytes or 0) >= asked.memory_bytes:
@@ -354,6 +359,7 @@ def check_fits(spec: JobSpec) -> None:
 def _check_resources(spec: JobSpec) -> None:
     asked, cores, machine = spec.resources, len(os.sched_getaffinity(0)), os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     sizes = {"--memory": asked.memory_bytes, "--memory-high": asked.memory_high_bytes, "--memory-per-worker": asked.worker_memory_bytes}
+    sizes["--memory raised to"] = asked.memory_max_bytes
     for option, wanted in sizes.items():
         if wanted is not None and wanted > machine:
             has = f"{machine / 2**30:.1f} GiB"

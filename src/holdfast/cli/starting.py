@@ -70,7 +70,11 @@ def run(
     own_network: Annotated[
         bool, typer.Option("--own-network", help="Each node in a network namespace of its own, from which only the other nodes are reached. Needs root.")
     ] = False,
-    memory: Annotated[str, typer.Option(metavar="SIZE", help="All workers of a node together may have this much, such as 8GB.", show_default="no limit")] = "",
+    memory: Annotated[
+        str,
+        typer.Option(metavar="SIZE", help="All workers of a node together may have this much: 8GB; MIN:MAX: more, up to MAX, after a kill for lack of it.",
+                     show_default="no limit"),
+    ] = "",
     memory_high: Annotated[
         str, typer.Option(metavar="SIZE", help="Above this the kernel holds the job up and takes memory back, and kills nobody.", show_default="no limit")
     ] = "",

@@ -166,7 +166,7 @@ class Deciding(Forming):
         state, gang = self.state, self.state.gang
         assert gang is not None
         spec, policy = self._spec, self._policy
-        adjustment = adjust(diagnosis, state.fitting, state.attempts)
+        adjustment = adjust(diagnosis, state.fitting, state.attempts, spec.resources)
         if adjustment is None:
             self._note_refused(diagnosis, gang)
         slowness.spare_nobody(state)

@@ -74,7 +74,7 @@ def _of_exit(first: Exit, own: Sequence[Exit]) -> Diagnosis:
     return Diagnosis(
         cause=cause, permanent=permanent, confidence=confidence, because=because, ranks=(first.rank,), step=first.step,
         fingerprint=f"{fingerprint}:leak" if leak else fingerprint, evidence=tuple(evidence), own_code=first.own_code, alternatives=_alternatives(cause),
-        memory=_memory(first, cause, shortage), leak=leak, micro_batch=first.micro_batch, loader_workers=first.loader_workers,
+        memory=_memory(first, cause, shortage), limit=first.limit, leak=leak, micro_batch=first.micro_batch, loader_workers=first.loader_workers,
     )  # fmt: skip
 
 

@@ -46,6 +46,7 @@ class Diagnosis:
     alternatives: tuple[str, ...] = ()
     own_code: int = 1  # What the job exits with if it ends on this.
     memory: str = ""  # Of an out-of-memory on a GPU what it came from: "size", "fragmented", "held", "too_small". Empty: it was the host's memory.
+    limit: str = ""  # Of one of the host's memory: the option whose limit was met, such as "--memory".
     leak: str = ""  # Of an out-of-memory: how memory had grown with the steps, in words; empty: it had not, and what was asked for is too big.
     micro_batch: int = 0  # What the culprit was given at once, where that may be changed; else 0.
     loader_workers: int = 0

@@ -35,7 +35,8 @@ class Exit:
     phase: str = ""
     micro_batch: int = 0  # The samples it was given at once, where that may be changed; else 0.
     loader_workers: int = 0  # Of its data loader.
-    leak: str = ""  # Of one that ran out of memory: how that had grown with the steps, in words; empty: it had not.
+    limit: str = ""  # Of one that ran out of memory: the option whose limit it met, such as "--memory"; empty: none of the job's own.
+    leak: str = ""  # And how memory had grown with the steps, in words; empty: it had not.
     gpus: int = -1  # On its node, where what it said was about them; -1: nobody looked, or the driver did not say.
     holders: tuple[GpuHolder, ...] = ()  # And who had memory on them.
     stopped_by_us: bool = False  # It ended after this node was told to stop its generation: an echo, not a cause.

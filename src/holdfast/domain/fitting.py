@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from holdfast.domain.resources import Resources, size
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitting:
@@ -15,6 +17,7 @@ class Fitting:
     fits: int = 0  # The most that made a step.
     too_big: int = 0  # The least that did not fit.
     expandable: bool = False  # torch's allocator is told to grow its segments, against fragmentation.
+    memory_bytes: int = 0  # All workers of a node together get so much, where it may be raised (--memory MIN:MAX); 0: as much as was asked for.
     loader_workers: int | None = None  # Data loaders get so many workers at most; None: as many as the script says.
 
     def __str__(self) -> str:
@@ -22,6 +25,7 @@ class Fitting:
             f"{self.micro_batch} samples of a rank at once" if self.micro_batch else "",
             f"{self.fits} fitted" if self.fits else "",
             f"{self.too_big} did not fit" if self.too_big else "",
+            f"{size(self.memory_bytes)} of memory on a node" if self.memory_bytes else "",
             "segments that can grow" if self.expandable else "",
             f"{self.loader_workers} loader workers at most" if self.loader_workers is not None else "",
         )
@@ -37,6 +41,10 @@ class Fitting:
         if self.expandable and "expandable_segments" not in told:
             found[name] = ",".join(filter(None, (told, "expandable_segments:True")))
         return found
+
+    def resources(self, asked: Resources) -> Resources:
+        """What the workers of a node may use from now on."""
+        return asked.with_memory(self.memory_bytes)
 
     def fitted(self) -> Fitting:
         """A step was made with what there is now."""

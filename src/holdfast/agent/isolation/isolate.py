@@ -15,6 +15,7 @@ Costs       on one machine with version 1: 0.05 ms to make a worker's group and 
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from pathlib import Path
@@ -37,6 +38,7 @@ class Groups(Protocol):
     """The groups of one job on one node."""
 
     name: str
+    resources: Resources  # What it allows: more than at first, where an agent before this one was told to allow more.
     refused: dict[str, str]  # Controllers that were needed and cannot be had, each with the reason.
 
     def make(self, member: str) -> tuple[str, ...]:
@@ -49,6 +51,9 @@ class Groups(Protocol):
     def remove(self, member: str) -> bool:
         """False while somebody is in it."""
 
+    def allow(self, resources: Resources) -> None:
+        """From now on the job may use so much. Raises OSError."""
+
     def close(self) -> bool: ...
 
 
@@ -60,7 +65,7 @@ def isolate(spec: NodeSpec, *, proc: Path = Path("/proc"), files: Files | None =
         groups = Version2(found["memory"], name, spec.job.resources, files=files)
     else:
         groups = Version1(found, name, spec.job.resources, hidden_gpus=_hidden_gpus(spec.gpus), files=files)
-    return Isolation(groups, spec.job.resources, beside)
+    return Isolation(groups, groups.resources, beside)
 
 
 class Isolation:
@@ -79,6 +84,15 @@ class Isolation:
         except OSError:  # Somebody removed the job's group meanwhile: it runs as it would without.
             files = ()
         return {"groups": list(files), "data_bytes": self._processes.data_bytes, "nice": self._processes.nice}
+
+    def allow(self, resources: Resources) -> None:
+        """From now on the job may use so much: what it is told before its workers enter."""
+        if resources == self._resources:
+            return
+        with contextlib.suppress(OSError):  # Somebody removed the job's group meanwhile.
+            self._groups.allow(resources)
+        self._resources = resources
+        self._processes, _ = kept_by_processes(resources, self._groups.refused)
 
     def counted(self, member: str) -> Counted:
         """Where its group counts; where it has none, the group it shares with us."""

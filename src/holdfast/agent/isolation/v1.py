@@ -35,7 +35,8 @@ class Version1:
     name = "cgroup v1"
 
     def __init__(self, homes: Mapping[str, Place], name: str, resources: Resources, *, hidden_gpus: tuple[int, ...] = (), files: Files) -> None:
-        self._resources = resources
+        there = homes["memory"].directory / name / "memory.limit_in_bytes" if "memory" in homes else None
+        self.resources = resources = raised(resources, there) if there is not None else resources
         self._files = files
         self._groups: dict[str, Path] = {}
         self.refused: dict[str, str] = {}
@@ -53,7 +54,7 @@ class Version1:
     def make(self, member: str) -> tuple[str, ...]:
         paths = dict(self._groups)
         if "memory" in paths:
-            paths["memory"] = self._made(paths["memory"] / member, _memory_settings(self._resources.worker_memory_bytes))
+            paths["memory"] = self._made(paths["memory"] / member, _memory_settings(self.resources.worker_memory_bytes))
         # A fork has one thread, and a thread that moves itself waits for nobody (cgroup_procs_write_start in kernel/cgroup/cgroup.c).
         # A process that writes itself into cgroup.procs waits for a grace period of RCU: 8 to 16 ms.
         return tuple(str(path / "tasks") for path in paths.values())
@@ -62,7 +63,7 @@ class Version1:
         above = self._groups.get("memory")
         if above is None or not (above / member).is_dir():
             return None
-        asked = self._resources
+        asked = self.resources
         limits = []
         if asked.worker_memory_bytes is not None:
             limits.append(_limit(above / member, asked.worker_memory_bytes, "for each worker (--memory-per-worker)"))
@@ -72,6 +73,11 @@ class Version1:
             words = f"{asked.processes} processes and threads of the job on this node (--max-processes)"
             limits.append(Limit(what="processes", words=words, file=str(self._groups["pids"] / "pids.events"), word="max"))
         return Counted(kills=str(above / member / "memory.oom_control"), fresh=True, limits=tuple(limits))
+
+    def allow(self, resources: Resources) -> None:
+        self.resources = resources
+        if "memory" in self._groups:
+            self._made(self._groups["memory"], _memory_settings(resources.memory_bytes))
 
     def members(self) -> list[str]:
         above = self._groups.get("memory")
@@ -119,4 +125,13 @@ def _memory_settings(limit_bytes: int | None) -> list[Setting]:
     """Swap does not add to it: training that swaps is a hang by another name. Without swap accounting there is no such file."""
     if limit_bytes is None:
         return []
-    return [("memory.limit_in_bytes", str(limit_bytes), True), ("memory.memsw.limit_in_bytes", str(limit_bytes), False)]
+    with_swap = ("memory.memsw.limit_in_bytes", str(limit_bytes), False)  # Never below the other: one is raised from above, and lowered from below.
+    return [with_swap, ("memory.limit_in_bytes", str(limit_bytes), True), with_swap]
+
+
+def raised(resources: Resources, limit: Path) -> Resources:
+    """With what the job's group allows already, where that may be raised: an agent that is started again beside its workers takes nothing from them."""
+    try:
+        return resources.with_memory(int(limit.read_text()))
+    except (OSError, ValueError):  # There is none yet, or it has no limit.
+        return resources

@@ -23,7 +23,7 @@ from typing import Final
 
 from holdfast.agent import tree
 from holdfast.agent.exits import Counted, Limit
-from holdfast.agent.isolation.v1 import PERIOD_US
+from holdfast.agent.isolation.v1 import PERIOD_US, raised
 from holdfast.domain.resources import Resources, size
 from holdfast.launch.groups import OWN, Files, remove
 from holdfast.observe.cgroup import Place
@@ -35,9 +35,9 @@ class Version2:
     name = "cgroup v2"
 
     def __init__(self, home: Place, name: str, resources: Resources, *, files: Files) -> None:
-        self._resources = resources
         self._files = files
         self._group = home.directory / name
+        self.resources = resources = raised(resources, self._group / "memory.max")
         self.refused: dict[str, str] = {}
         wanted = {"memory": _memory(resources), "cpu": _cpu(resources), "pids": _pids(resources)}
         needed = [controller for controller, settings in wanted.items() if settings or controller == "memory"]
@@ -63,13 +63,13 @@ class Version2:
             return ()
         directory = self._group / member
         self._files.make(directory)
-        if self._resources.worker_memory_bytes is not None:
-            for file, text in _memory(Resources(memory_bytes=self._resources.worker_memory_bytes)):
+        if self.resources.worker_memory_bytes is not None:
+            for file, text in _memory(Resources(memory_bytes=self.resources.worker_memory_bytes)):
                 self._set(directory / file, text)
         return (str(directory / "cgroup.procs"),)
 
     def counted(self, member: str) -> Counted | None:
-        directory, asked = self._group / member, self._resources
+        directory, asked = self._group / member, self.resources
         if not directory.is_dir():
             return None
         limits = []
@@ -82,6 +82,12 @@ class Version2:
             # Counted where the limit is, by kernels before 6.11 where the fork failed.
             limits += [Limit(what="processes", words=words, file=str(group / "pids.events"), word="max") for group in (self._group, directory)]
         return Counted(kills=str(directory / "memory.events"), fresh=True, limits=tuple(limits))
+
+    def allow(self, resources: Resources) -> None:
+        self.resources = resources
+        if "memory" not in self.refused:
+            for file, text in _memory(resources):
+                self._set(self._group / file, text)
 
     def members(self) -> list[str]:
         return sorted(path.name for path in self._group.iterdir() if path.is_dir()) if self._group.is_dir() else []
