@@ -202,6 +202,53 @@ def test_a_group_gets_its_guarantee_back_from_who_borrowed_it_and_nobody_falls_b
     assert cluster.gpus[cluster.tree.number(("a",))] == cluster.gpus[cluster.tree.number(("b",))] == 4
 
 
+def test_when_nodes_are_lost_guarantees_shrink_alike_and_the_one_who_lost_his_gets_his_part_back() -> None:
+    cluster = cluster_of(4, 2, Account(name="a", quota_gpus=4), Account(name="b", quota_gpus=4))
+    auditor = Auditor(cluster)
+    for group in "ab":
+        for number in range(4):
+            ask(cluster, f"{group}{number}", 1, 0.0, user=f"{group}/x", checkpoint_every_s=60.0)
+    decide_checked(cluster, auditor, 0.0)
+    where = {job.placement[0][0] for job in cluster.running if job.request.id.startswith("b")}
+    for node in sorted(where)[:2]:
+        cluster.node_failed(node, 3 * HOUR_S)
+    for hour in range(3, 8):
+        decide_checked(cluster, auditor, hour * HOUR_S)
+        assert [cluster.gpus[cluster.tree.number((group,))] for group in "ab"] == [2, 2]
+    for node in range(4):
+        cluster.node_failed(node, 8 * HOUR_S)
+    decide_checked(cluster, auditor, 8 * HOUR_S)
+    assert not cluster.running, "nothing is in service, and the cycle goes on"
+    for node in range(4):
+        cluster.node_back(node, 9 * HOUR_S)
+    decide_checked(cluster, auditor, 20 * HOUR_S)
+    assert [cluster.gpus[cluster.tree.number((group,))] for group in "ab"] == [4, 4]
+
+
+def test_a_guarantee_below_a_limit_is_no_way_around_it() -> None:
+    accounts = [Account(name="a", quota_gpus=4, limit_gpus=4), Account(name="x", parent=("a",), quota_gpus=2), Account(name="y", parent=("a",))]
+    cluster = cluster_of(2, 4, *accounts)
+    auditor = Auditor(cluster)
+    ask(cluster, "borrows", 4, 0.0, user="a/y/u", preemptible=False)
+    decide_checked(cluster, auditor, 0.0)
+    ask(cluster, "guaranteed", 2, 1.0, user="a/x/u")
+    decide_checked(cluster, auditor, 1.0)
+    assert running(cluster) == {"borrows"}
+
+
+def test_of_a_group_little_above_its_guarantee_no_more_is_evicted_than_it_borrowed() -> None:
+    cluster = cluster_of(1, 8, Account(name="a", quota_gpus=3), Account(name="b", quota_gpus=3), Account(name="c", quota_gpus=2))
+    auditor = Auditor(cluster)
+    for group in "ab":
+        for number in range(4):
+            ask(cluster, f"{group}{number}", 1, 0.0, user=f"{group}/x", checkpoint_every_s=60.0)
+    decide_checked(cluster, auditor, 0.0)
+    ask(cluster, "c", 2, 3 * HOUR_S, user="c/x")
+    decisions = decide_checked(cluster, auditor, 3 * HOUR_S)
+    assert sorted(one.job[0] for one in decisions.evictions) == ["a", "b"]
+    assert [cluster.gpus[cluster.tree.number((group,))] for group in "abc"] == [3, 3, 2]
+
+
 def test_small_firm_jobs_are_moved_together_for_a_larger_one_whose_turn_has_come_and_start_again_at_once() -> None:
     cluster = cluster_of(2, 4, policy=Policy(patience_s=0.0))
     auditor = Auditor(cluster)

@@ -50,6 +50,17 @@ def test_what_one_does_not_want_goes_to_the_others_by_weight_and_guarantees_come
     assert [parts[tree.number((name,))] for name in "abc"] == pytest.approx([20, 10, 70])
 
 
+def test_quotas_add_up_to_what_is_in_service_each_less_in_proportion_and_come_back() -> None:
+    below = [Account(name=name, parent=("a",), quota_gpus=4) for name in "xy"]
+    accounts = [Account(name="a", quota_gpus=9), Account(name="b", quota_gpus=6), *below]
+    tree = Tree(accounts, capacity_gpus=16)
+    for capacity, expected in ((16, [9, 6, 4, 4]), (15, [9, 6, 4, 4]), (8, [5, 3, 3, 2]), (1, [1, 0, 1, 0]), (0, [0, 0, 0, 0]), (16, [9, 6, 4, 4])):
+        tree.guarantee(capacity)
+        assert [tree.quotas[tree.number(path)] for path in (("a",), ("b",), ("a", "x"), ("a", "y"))] == expected
+        parts = entitled(tree, dict.fromkeys(range(1, 5), 100.0), float(capacity))
+        assert parts[tree.number(("a",))] + parts[tree.number(("b",))] == pytest.approx(capacity)
+
+
 @given(st.lists(st.tuples(st.floats(0.1, 10), st.floats(0, 200)), min_size=1, max_size=12), st.floats(0, 500))
 def test_water_filling_gives_all_that_is_wanted_or_all_there_is_and_envies_nobody(siblings: list[tuple[float, float]], amount: float) -> None:
     weights, wants = [one[0] for one in siblings], [one[1] for one in siblings]

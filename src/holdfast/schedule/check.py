@@ -44,6 +44,7 @@ class Auditor:
         emergency = {start.job for start in decisions.starts if start.job in cluster.jobs and cluster.jobs[start.job].priority.crosses}
         for mended in decisions.mends:
             self._mended(mended, now)
+        runs = self._guaranteed()
         for resize in decisions.resizes:
             self._resized(resize.job, resize.extras)
         for eviction in decisions.evictions:
@@ -58,10 +59,13 @@ class Auditor:
             times.append(now)
             if len(times) > policy.evictions_a_day and eviction.for_job not in emergency:
                 self._fail(f"I7: {id} was evicted {len(times)} times within a day, and {policy.evictions_a_day} are allowed")
+            if eviction.for_job not in emergency:
+                self._lowered(runs, id, eviction.for_job)
             self._give(id)
             self._loops(eviction.for_job)
         for start in decisions.starts:
             self._start(start.job, start.placement, start.gpus, now)
+        self._below_guarantee(runs, decisions)
         self._held = {node: kept.job for kept in decisions.reservations for node in kept.nodes}
         self._places_kept(decisions)
         self._idle()
@@ -203,6 +207,32 @@ class Auditor:
                 runs = sum(one.gpus_now for one in cluster.running if one.priority is kind and account in one.line)
                 if runs > part * capacity + 1e-9:
                     self._fail(f"I9: {cluster.tree.name(account)} runs {runs} GPUs in class {kind.name}, above {part * capacity:.0f}, and {id} got more")
+
+    def _guaranteed(self) -> dict[int, list[int]]:
+        """By account with a guarantee: GPUs that run, and how many of them go for others."""
+        cluster = self.cluster
+        return {account: [sum(self._size(id) for id in self._on_by(account)), 0] for account in cluster.tree.quota_accounts}
+
+    def _on_by(self, account: int) -> list[str]:
+        jobs = self.cluster.jobs
+        return [id for id in self._on if id in jobs and account in jobs[id].line]
+
+    def _size(self, id: str) -> int:
+        return sum(count for key in (id, f"extras of {id}") for _, count in self._on.get(key, ()))
+
+    def _lowered(self, runs: dict[int, list[int]], id: str, for_job: str) -> None:
+        jobs = self.cluster.jobs
+        for account, counts in runs.items():
+            if account in jobs[id].line and account not in jobs[for_job].line:
+                counts[1] += self._size(id)
+
+    def _below_guarantee(self, runs: dict[int, list[int]], decisions: Decisions) -> None:
+        """I9: nobody falls below his guarantee for another's work, who is no administrator."""
+        tree, jobs = self.cluster.tree, self.cluster.jobs
+        for account, (before, gone) in runs.items():
+            after = before - gone + sum(start.gpus for start in decisions.starts if account in jobs[start.job].line)
+            if gone and after < tree.quotas[account]:
+                self._fail(f"I9: {tree.name(account)} fell to {after} GPUs for others, and {tree.quotas[account]} are guaranteed")
 
     def _fail(self, said: str) -> None:
         if len(self.failures) < 1000:

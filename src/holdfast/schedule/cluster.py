@@ -140,9 +140,9 @@ class Cluster(Acting):
                 kept.nodes, kept.made_at = tuple(other for other in kept.nodes if other != node), -math.inf
         if health is not Health.OUT:
             self.care.back(node, now)
-            self.fleet.judge(node, health)
+            self._judged(node, health)
             return ()
-        self.fleet.judge(node, health)
+        self._judged(node, health)
         self.care.left(node, now)
         return self._wound(node, (*self.fleet.on[node], *self.fleet.extras_on[node]))
 
@@ -193,6 +193,12 @@ class Cluster(Acting):
         return ahead
 
     # Inside.
+
+    def _judged(self, node: int, health: Health) -> None:
+        before = self.fleet.capacity_gpus
+        self.fleet.judge(node, health)
+        if self.fleet.capacity_gpus != before:
+            self.tree.guarantee(self.fleet.capacity_gpus)
 
     def _wound(self, node: int, jobs: Iterable[Job]) -> tuple[str, ...]:
         hit = dict.fromkeys(jobs)

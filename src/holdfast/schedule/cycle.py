@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from functools import partial
 
 from holdfast.schedule.cluster import Cluster
 from holdfast.schedule.elastic import Lent, give_way, grow, lent_to, make_room
@@ -177,6 +178,8 @@ class _Cycle:
         smaller_than = min(job.gpus, fleet.gpus_max)
 
         def may(victim: Job) -> bool:
+            if victim.loose and cluster.tree.quota_accounts and cluster.spares(victim, job):
+                return False
             fits = victim.loose or (victim.firm and victim.gpus < smaller_than and victim.request.preemptible and cluster.has_run_enough(victim))
             return fits and cluster.has_saved(victim)
 
@@ -296,10 +299,15 @@ class _Cycle:
         own, lent = job if reserved else None, lent_to(cluster, job)
         if lent and self._start_on_extras(job, why, lent, held_for=own, anywhere=anybody, firm=job.lane in _FIRM):
             return True
-        moves = find_moves(
-            fleet, job.gpus, may, cluster.eviction_cost, loose_only=not beyond_loose, held_for=own, anywhere=anybody,
-            spoiled=cluster.policy.spoiled_s if job.lane is Lane.DUE else 0.0, lent=lent,
+        kept = set[Job]()  # By guarantees that all victims together would break, though none alone.
+        look = partial(
+            find_moves, fleet, job.gpus, lambda victim: victim not in kept and may(victim), cluster.eviction_cost, loose_only=not beyond_loose,
+            held_for=own, anywhere=anybody, spoiled=cluster.policy.spoiled_s if job.lane is Lane.DUE else 0.0, lent=lent,
         )  # fmt: skip
+        moves = look()
+        while moves is not None and cluster.tree.quota_accounts and not anybody and (spared := cluster.spared(moves.victims, job, moves.placement, lent)):
+            kept |= spared
+            moves = look()
         if moves is None:
             if unsaved:
                 cluster.look_again(self.now)

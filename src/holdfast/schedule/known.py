@@ -5,13 +5,13 @@ from __future__ import annotations
 import enum
 import heapq
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from holdfast.schedule.estimate import Estimates
 from holdfast.schedule.gang import Gang
 from holdfast.schedule.health import Care
-from holdfast.schedule.job import Job, Lane
+from holdfast.schedule.job import Job, Lane, Placement
 from holdfast.schedule.order import Waiting
 from holdfast.schedule.place import Fleet, NodeRoom
 from holdfast.schedule.policy import DAY_S, Policy, PriorityClass
@@ -139,6 +139,21 @@ class Known:
     def spares(self, victim: Job, job: Job) -> bool:
         """Whether a guarantee keeps `victim` in its place."""
         return any(self.tree.quotas[account] > self.gpus[account] - victim.gpus_now for account in victim.line if account not in job.line)
+
+    def spared(self, victims: Sequence[Job], job: Job, placement: Placement, lent: Mapping[int, Mapping[Job, int]]) -> set[Job]:
+        """Those of these victims whom a guarantee keeps, were all of them to go, and the extras that are lent where the job would stand: the dearest of
+        each account that would fall below its own."""
+        gone: dict[int, int] = {}
+        for owner, gpus in ((owner, gpus) for node, _ in placement for owner, gpus in lent.get(node, {}).items() if owner not in victims):
+            gone.update({account: gone.get(account, 0) + gpus for account in owner.line})
+        kept = set()
+        for victim in sorted(victims, key=lambda one: (self.eviction_cost(one), one.number)):
+            guards = [account for account in victim.line if self.tree.quotas[account] and account not in job.line]
+            if any(self.gpus[account] - gone.get(account, 0) - victim.gpus_now < self.tree.quotas[account] for account in guards):
+                kept.add(victim)
+            else:
+                gone.update({account: gone.get(account, 0) + victim.gpus_now for account in guards})
+        return kept
 
     def eviction_cost(self, job: Job) -> float:
         policy = self.policy

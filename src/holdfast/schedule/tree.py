@@ -44,7 +44,7 @@ class Tree:
         self.parents: list[int] = [-1]
         self.children: list[list[int]] = [[]]
         self.limits: list[int | None] = [None]
-        self.quotas: list[int] = [0]
+        self.quotas: list[int] = [0]  # What is guaranteed now: less than was given while nodes are out of service.
         self.weights: list[float] = [1.0]
         self.quota_accounts: list[int] = []
         self.limited = False  # Whether any account has a limit.
@@ -71,6 +71,16 @@ class Tree:
     def name(self, number: int) -> str:
         return "/".join(self.accounts[number].path) if number else "all"
 
+    def guarantee(self, capacity_gpus: int) -> None:
+        """Quotas that add up to what is in service: where they would come to more, each falls in proportion, and so do those below it."""
+        if not self.quota_accounts:
+            return
+        for parent, children in enumerate(self.children):
+            there = capacity_gpus if parent == ROOT else self.quotas[parent]
+            given = [self.accounts[child].quota_gpus for child in children]
+            for child, quota in zip(children, given if sum(given) <= there else _in_proportion(there, given), strict=True):
+                self.quotas[child] = quota
+
     def _join(self, account: Account) -> int:
         _check(account)
         number, parent = len(self.accounts), self._numbers[account.parent]
@@ -95,6 +105,15 @@ class Tree:
             if asked > there:
                 whose = "the cluster has" if parent == ROOT else f"{self.name(parent)} itself is guaranteed"
                 raise TreeRefused(f"the quotas below {self.name(parent)} add up to {asked} GPUs and {whose} {there}; lower them, or raise what is above")
+
+
+def _in_proportion(amount: int, given: Sequence[int]) -> list[int]:
+    """Whole numbers that add up to `amount`: rounded down, and one more to those that lost most by it."""
+    whole = sum(given)
+    parts = [amount * one // whole for one in given]
+    for number in sorted(range(len(given)), key=lambda number: (-(amount * given[number] % whole), number))[: amount - sum(parts)]:
+        parts[number] += 1
+    return parts
 
 
 def tree_of(rows: Iterable[tuple[str, str | None, float]], *, capacity_gpus: int) -> Tree:
