@@ -64,6 +64,12 @@ class Agent:
     def wait_for_step(self, step: int) -> None:
         eventually(lambda: min(self.step(rank) for rank in range(RANKS)) >= step, self._gang)
 
+    def wait_until_nobody_steps(self) -> None:
+        """What workers had fetched ahead is used up."""
+        seen: list[int] = []
+        while seen != (seen := [self.step(rank) for rank in range(RANKS)]):
+            time.sleep(0.3)
+
     def _waits(self, rank: int) -> int:
         def look() -> bool:
             beat = read_beat(self._beats(rank).read_bytes())
@@ -95,10 +101,10 @@ def eventually(look: Any, gang: Gang) -> None:
         time.sleep(0.002)
 
 
-def gang_of(tmp_path: Path, body: Any) -> Gang:
+def gang_of(tmp_path: Path, body: Any, **arguments: Any) -> Gang:
     memory = tmp_path / "memory"
     memory.mkdir()
-    return Gang(tmp_path / "gang", body, ranks=RANKS, env={"HOLDFAST_SNAPSHOTS": str(memory), "HOLDFAST_GENERATION": "0"}, where=str(tmp_path))
+    return Gang(tmp_path / "gang", body, ranks=RANKS, env={"HOLDFAST_SNAPSHOTS": str(memory), "HOLDFAST_GENERATION": "0"}, where=str(tmp_path), **arguments)
 
 
 def trains_a_kept_model(where: str) -> None:
@@ -250,6 +256,72 @@ def test_rejoins_leave_nothing_behind_however_many(tmp_path: Path) -> None:
             agent.place(everybody)
         agent.wait_for_step(step)
         expect_no_growth(tmp_path)
+
+
+def waits_for_its_storage(where: str, workers: int, persistent: bool) -> None:
+    """A sample is not there as long as a file `stuck` is: then whoever reads one waits at a pipe at whose other end nobody is. The loader is kept."""
+    import faulthandler
+
+    import torch
+    import torch.distributed as dist
+    from torch import nn
+
+    import holdfast
+
+    faulthandler.register(signal.SIGUSR1, all_threads=True)
+
+    class Storage(torch.utils.data.Dataset[torch.Tensor]):
+        def __len__(self) -> int:
+            return 1 << 16
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            if (Path(where) / "stuck").exists():
+                (Path(where) / f"waits-{os.environ['RANK']}").touch()
+                (Path(where) / "storage").read_bytes()
+            return torch.full((64,), float(index))
+
+    net = nn.Linear(64, 8)
+    optimizer = torch.optim.SGD(net.parameters(), lr=1e-9)
+    data = Storage()
+    loader = torch.utils.data.DataLoader(
+        data, batch_sampler=holdfast.Sampler(data, batch_size=2 * RANKS, shuffle=False), num_workers=workers, persistent_workers=persistent
+    )
+
+    @holdfast.rejoin
+    def train() -> None:
+        dist.init_process_group("gloo", timeout=timedelta(seconds=10))
+        run = holdfast.guard(model=nn.parallel.DistributedDataParallel(net), optimizer=optimizer)
+        for batch in run.steps(loader):
+            assert batch[0, 0] == run.step * 2 * RANKS + 2 * dist.get_rank(), "not the batch of this step"
+            nn.functional.mse_loss(net(batch), torch.zeros(2, 8)).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            time.sleep(0.002)
+
+    train()
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+def test_a_rank_that_waits_for_its_data_leaves_its_gang_and_goes_on_where_it_was(tmp_path: Path, workers: int, persistent: bool) -> None:
+    os.mkfifo(tmp_path / "storage")
+    with gang_of(tmp_path, waits_for_its_storage, workers=workers, persistent=persistent) as gang:
+        agent, everybody = Agent(gang, tmp_path / "memory"), list(range(RANKS))
+        for _ in range(2):
+            agent.wait_for_step(3)
+            (tmp_path / "stuck").touch()
+            eventually(lambda: all((tmp_path / f"waits-{rank}").exists() for rank in everybody), gang)
+            agent.wait_until_nobody_steps()
+            began = time.monotonic()
+            held = agent.part(everybody)
+            took_s = time.monotonic() - began
+            assert min(held.values()) >= 3
+            assert took_s < 4.5, "torch waits 5 s for a worker that does not end, and the agent for nobody as long as that"
+            (tmp_path / "stuck").unlink()
+            os.close(os.open(tmp_path / "storage", os.O_RDWR))  # Whoever still waits is answered.
+            for rank in everybody:
+                (tmp_path / f"waits-{rank}").unlink()
+            agent.place(everybody)
+        agent.wait_for_step(max(held.values()) + 3)
 
 
 def expect_no_growth(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ random numbers that the epoch began with, so that a shuffling loader gives the s
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
@@ -29,8 +30,11 @@ class Feed(Generic[Batch]):
     def __init__(
         self, loader: Iterable[Batch], *, first_epoch: int, last_epoch: int, accumulate: int, resumes_itself: bool, most: int | None = None,
         read_again: ReadAgain | None = None, draw: int = 0, left_out: tuple[Window, ...] = (),
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> None:  # fmt: skip
-        """`most`: samples of one rank that fit at once, where that was found out. `draw`: the number of the first step's data, by which some are left out."""
+        """`most`: samples of one rank that fit at once, where that was found out. `draw`: the number of the first step's data, by which some are left out.
+        `waiting`: entered while the loader is asked for something, which may take long.
+        """
         self._loader, self._last_epoch, self._accumulate = loader, last_epoch, accumulate
         self._sampler, self._stream = _sampler_of(loader), _stream_of(loader)
         self._exact = self._sampler or self._stream
@@ -41,7 +45,7 @@ class Feed(Generic[Batch]):
                 f"the loader was given to guard(), and its {type(self._exact).__name__} keeps the place in the data: two who do are one too many. "
                 "Leave the loader out."
             )
-        self._resumes_itself, self._read_again, self._limit = resumes_itself, read_again, most
+        self._resumes_itself, self._read_again, self._limit, self._waiting = resumes_itself, read_again, most, waiting
         self.epoch, self.batches, self._in_group = first_epoch, 0, 0
         self.samples = 0  # Used since the run began, where they are counted.
         self.draw, self._left_out = draw, left_out
@@ -147,10 +151,12 @@ class Feed(Generic[Batch]):
             while True:
                 asked = perf_counter()
                 try:
-                    self._pass_over(iterator)
-                    batch = self._weigh(self._fetch(iterator))
+                    with self._waiting():
+                        self._pass_over(iterator)
+                        fetched = self._fetch(iterator)
                 except StopIteration:
                     break
+                batch = self._weigh(fetched)
                 self.data_wait_s += perf_counter() - asked
                 yield batch
             if self._sampler is not None:  # What was left out at the end of the epoch.
@@ -217,19 +223,26 @@ class Feed(Generic[Batch]):
             return self._reopen_epoch(self._resume_randomness)
         self._set_epoch()
         self._epoch_randomness = capture_randomness()
-        return iter(self._loader)
+        return self._open()
 
     def _reopen_epoch(self, randomness: dict[str, Any]) -> Iterator[Batch]:
         """The epoch in which the run stopped. Opening a loader draws random numbers, so those of the stopping point are put back last."""
         self._resume_randomness = None
         apply_randomness(self._epoch_randomness)
         self._set_epoch()
-        iterator = iter(self._loader)
+        iterator = self._open()
         if self._exact is None and not self._resumes_itself:
-            for _ in range(self.batches):
-                next(iterator, None)
+            with self._waiting():
+                for _ in range(self.batches):
+                    next(iterator, None)
         apply_randomness(randomness)
         return iterator
+
+    def _open(self) -> Iterator[Batch]:
+        """Workers that live through epochs finish what they had begun before they begin another one. While they are started, nothing is waited for."""
+        starts_workers = getattr(self._loader, "num_workers", 0) and getattr(self._loader, "_iterator", None) is None
+        with nullcontext() if starts_workers else self._waiting():
+            return iter(self._loader)
 
     def _set_epoch(self) -> None:
         """Tell whoever orders the data which epoch it is: our sampler or stream, a DistributedSampler, or a loader that can be told itself."""

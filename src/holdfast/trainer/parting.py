@@ -4,7 +4,8 @@
                                                           └─ a signal to the main thread: Python code is left with `Parted`
 
 `Parted` is raised by the signal's handler, which runs in the main thread itself, so that where that thread is can be known for certain: never within our own
-code (a save, a beat), and never from the first optimizer's step on until the loop asks for the next one. A step is either done on a rank or it is not.
+code (a save, a beat), and never from the first optimizer's step on until the loop asks for the next one. A step is either done on a rank or it is not. A loop
+that waits for data is left there (`loaders.py`).
 
 What a forward pass changes before the optimizer steps (buffers, random numbers, small pieces of the script's own) is copied at the end of every step.
 
@@ -172,6 +173,15 @@ class Parting:
             yield item
             self._inside = True
         self._inside = False
+
+    @contextlib.contextmanager
+    def waiting_for_data(self) -> Iterator[None]:
+        """Within our own code, a loader is asked for a batch: that may take as long as the storage does."""
+        self._inside = False
+        try:
+            yield
+        finally:
+            self._inside = True
 
     def complete(self, step: int, progress: Mapping[str, Any]) -> None:
         """`step` is done on this rank."""

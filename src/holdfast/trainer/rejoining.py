@@ -18,6 +18,7 @@ Is wrong    when the function does something outside of `guard` that must happen
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import importlib
@@ -29,12 +30,12 @@ import threading
 import traceback
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, ParamSpec, TypeVar
 
 from holdfast.checkpoint.randomness import apply_randomness, capture_randomness
+from holdfast.trainer import loaders
 from holdfast.trainer.handing import NOBODY_CODE
 from holdfast.trainer.parting import Kept, Parted, Parting
 from holdfast.trainer.place import place_here, process_group
@@ -61,14 +62,18 @@ def rejoin(train: Callable[Parameters, Returned]) -> Callable[Parameters, Return
             return train(*args, **kwargs)
         try:
             while True:
-                try:
-                    with one.attempt():
-                        return one.parting.call(functools.partial(train, *args, **kwargs))
-                except BaseException as error:
-                    if not one.parts(error):
-                        one.look_why_it_failed(error)
-                        raise
-                # Out here the error is gone, and with it the frames that held the old gang's model.
+                with contextlib.ExitStack() as leaving:
+                    try:
+                        with one.attempt():
+                            return one.parting.call(functools.partial(train, *args, **kwargs))
+                    except BaseException as error:
+                        if not one.parts(error):
+                            one.look_why_it_failed(error)
+                            raise
+                        leaving.enter_context(loaders.let_go())
+                        loaders.end_torn(error)
+                    # Out here the error is gone, and with it the frames that held the old gang's model.
+                    one.leave()
                 one.wait_for_place()
         finally:
             one.end()
@@ -118,7 +123,7 @@ class Rejoining:
         """Whether the function was called before, in this process."""
         return self._calls > 1
 
-    @contextmanager
+    @contextlib.contextmanager
     def attempt(self) -> Iterator[None]:
         import torch
 
@@ -153,7 +158,7 @@ class Rejoining:
         if torch.cuda.is_initialized() and "cuda" not in self._drawn_at_first:
             torch.cuda.manual_seed_all(torch.initial_seed())  # As the GPU was when it was first used.
 
-    @contextmanager
+    @contextlib.contextmanager
     def _not_overwritten(self) -> Iterator[None]:
         """DistributedDataParallel begins by giving everybody rank 0's weights; in a gang that rejoins rank 0 may be the one that has none yet."""
         parallel: Any = importlib.import_module("torch.nn.parallel.distributed")
@@ -200,7 +205,7 @@ class Rejoining:
             self._left = lambda: None
         return told
 
-    def wait_for_place(self) -> None:
+    def leave(self) -> None:
         """Nothing of the old gang is left when it says that it waits: a destructor may wait for a thread of the group, and only until then somebody has a
         deadline for this process.
         """
@@ -211,6 +216,8 @@ class Rejoining:
             _forget_meshes()
         gc.collect()  # A model in DistributedDataParallel is part of a cycle, and holds on to the group and its threads.
         del last
+
+    def wait_for_place(self) -> None:
         self.parting.say_that_it_waits(self.kept.step)
         if not self.parting.wait(_PLACE_S):
             sys.exit(LEFT_OVER_CODE)

@@ -162,6 +162,7 @@ class Run:
         feed = Feed(
             loader, first_epoch=first, last_epoch=self._epochs_begun, accumulate=accumulate, resumes_itself=itself, most=self._micro_batch, read_again=again,
             draw=self._feed.draw if self._feed is not None else self._draw, left_out=self._left_out,
+            waiting=contextlib.nullcontext if self._parting is None else self._parting.waiting_for_data,
         )  # fmt: skip
         if skip_bad and not feed.micro_batch:
             raise UserError(
