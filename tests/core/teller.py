@@ -9,7 +9,7 @@
     profile [RANK …] [steps=N]     done ChooseRanks slow=RANK,… [beside=RANK]     profiled NODE RANK:COMPUTE_MS …
     approve     veto [RUNG]     cordon NODE     drain NODE     uncordon NODE     notice NODE SECONDS     withdraw NODE
     check NODE     checked [fails] [SAID] [port=1]
-    parted [RANK:STEP[:REACHED] …]
+    parted [RANK:STEP[:REACHED] …] [cannot=RANK:WHY]
     restored STEP     progress STEP [rejoins] [sharded]     saved STEP     stop [now]     wait SECONDS
     tick     restart     resume     story     ledger     nodes
 
@@ -179,7 +179,7 @@ class Teller:
         self._all("StartGang")
 
     def _stopped(self, plain: list[str], named: dict[str, str]) -> None:
-        self._all("StopGang")
+        self._all("StopGang", **({"cannot": {"0": named["cannot"]}} if "cannot" in named else {}))
 
     def _parted(self, plain: list[str], named: dict[str, str]) -> None:
         state = self.core.state
@@ -190,7 +190,9 @@ class Teller:
             assert state.spec is not None
             here = [rank for rank in held if state.gang.nodes[rank // state.spec.ranks_per_node] == one.node]
             said = {"waiting": {str(rank): held[rank] for rank in here}, "reached": {str(rank): reached[rank] for rank in here}}
-            self.take(EffectDone(at=self.at, effect=id, generation=one.generation, node=one.node, **said))
+            given_up, _, why = named.get("cannot", "").partition(":")
+            cannot = {given_up: why} if given_up else {}
+            self.take(EffectDone(at=self.at, effect=id, generation=one.generation, node=one.node, cannot=cannot, **said))
 
     def _exit(self, plain: list[str], named: dict[str, str]) -> None:
         rank, kind = int(plain[0]), ExitKind(plain[1])

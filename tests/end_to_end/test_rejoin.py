@@ -135,6 +135,8 @@ def test_ranks_that_are_killed_or_raise_or_stop_are_taken_in_again_and_nothing_i
     expect_same(job, reference, steps=steps)
     assert [[plan.rung for plan in one.plans] for one in incidents] == [[Rung.REJOIN]] * (len(faults) + 1), [one.story[0].what for one in incidents]
     assert all(one.step_after >= one.step_before for one in incidents), "a step was lost"
+    told = [moment.what for moment in incidents[-1].story]
+    assert any("rank 2 did not leave within 2 s and is given up, to be started again: it was told" in what for what in told), told
 
 
 def test_ranks_on_a_spare_get_their_state_from_those_who_live_on(tmp_path: Path) -> None:

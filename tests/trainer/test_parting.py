@@ -134,6 +134,28 @@ def test_handlers_of_the_loop_let_it_pass_and_one_that_swallows_it_once_is_told_
     assert swallowed == [1]
 
 
+def test_who_does_not_leave_writes_down_why_for_whoever_gives_it_up(loop: Loop, tmp_path: Path) -> None:
+    said = []
+
+    def wait_for_it() -> None:
+        deadline = time.monotonic() + 30.0
+        while not said and time.monotonic() < deadline:
+            with contextlib.suppress(Parted):
+                time.sleep(0.01)
+                said.extend(one.read_text() for one in tmp_path.glob("cannot-*"))
+
+    def body(step: int) -> None:
+        if step == 1:
+            loop.tell()
+            wait_for_it()
+        loop.train()
+
+    loop.run(body)
+    assert "its script swallows that or takes long to clean up: it is in wait_for_it (test_parting.py:" in said[0]
+    loop.parting.say_that_it_waits(1)
+    assert not list(tmp_path.glob("cannot-*")), "it has left after all"
+
+
 def test_a_word_for_another_generation_is_not_for_this_one(loop: Loop) -> None:
     def body(step: int) -> None:
         if step == 1:

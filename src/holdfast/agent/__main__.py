@@ -398,6 +398,7 @@ class Agent:
 
     async def _stop_gang(self, effect: StopGang) -> dict[str, Any]:
         how = "term" if effect.graceful or not self._watch.all_guarded(effect.generation) else "kill"
+        cannot = {} if effect.graceful else parting.why_not(self._watch, Path(self._spec.shared_memory), effect.generation)
         parent = await self._living_parent()
         try:
             row = await parent.ask("stop", answer="stopped", id=effect.id, generation=effect.generation, how=how, grace_s=effect.grace_s)
@@ -410,14 +411,14 @@ class Agent:
         self._isolation.leave(effect.generation)
         await self._persist.settle_index(within_s=_SETTLE_S)
         self._send_readings()  # So that the search for the newest checkpoint, which comes next, knows what they had sealed.
-        return {}
+        return {"cannot": cannot}
 
     async def _part_gang(self, effect: PartGang) -> dict[str, Any]:
-        generation, parent = effect.generation, await self._living_parent()
-        waiting = await parting.part(
-            self._watch, Path(self._spec.shared_memory), generation, without=effect.culprits, within_s=effect.within_s
-        )  # fmt: skip
+        generation, parent, directory = effect.generation, await self._living_parent(), Path(self._spec.shared_memory)
+        waiting = await parting.part(self._watch, directory, generation, without=effect.culprits, within_s=effect.within_s)
         pids = self._watch.ranks(generation)
+        said = parting.why_not(self._watch, directory, generation)
+        cannot = {str(rank): said.get(str(rank), "its process does not answer") for rank in pids if rank not in waiting and rank not in effect.culprits}
         kept = [pids[rank] for rank in waiting if rank in pids]
         row = await parent.ask("stop", answer="stopped", id=effect.id, generation=generation, how="kill", grace_s=0.0, keep=kept)
         if row["left"]:
@@ -427,7 +428,7 @@ class Agent:
             await self._persist.settle_index(within_s=_SETTLE_S)
         self._send_readings()
         wait = {str(rank): left for rank, left in waiting.items() if rank in self._watch.ranks(generation)}
-        return {"waiting": {rank: left.whole for rank, left in wait.items()}, "reached": {rank: left.after for rank, left in wait.items()}}
+        return {"waiting": {rank: left.whole for rank, left in wait.items()}, "reached": {rank: left.after for rank, left in wait.items()}, "cannot": cannot}
 
     def _order(self, id: str, generation: int, rank: int) -> dict[str, Any]:
         return {

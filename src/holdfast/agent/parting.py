@@ -30,6 +30,15 @@ async def part(watch: Watch, directory: Path, generation: int, *, without: Colle
         await asyncio.sleep(_LOOK_EVERY_S)
 
 
+def why_not(watch: Watch, directory: Path, generation: int) -> dict[str, str]:
+    """By rank, why it could not leave its loop alive, where it has said so."""
+    said = {}
+    for rank, pid in watch.ranks(generation).items():
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            said[str(rank)] = (directory / f"cannot-{pid}").read_text()
+    return said
+
+
 def place(directory: Path, pid: int, generation: int, env: Mapping[str, str]) -> None:
     """Tell one who waits where it goes on. Told twice it is once: who has gone on hears it no more."""
     (directory / f"place-{pid}").write_text(json.dumps(dict(env)))

@@ -135,7 +135,7 @@ class Watch:
         worker.memory.close()
         flight = self._named("flight", generation, rank)
         records = (self._named(kind, generation, rank) for kind in ("beat", "profile"))
-        own = (self._directory / f"{kind}-{worker.pid}" for kind in ("rejoin", "place"))
+        own = (self._directory / f"{kind}-{worker.pid}" for kind in ("rejoin", "place", "cannot"))
         for path in (*records, *own, flight, flight.with_suffix(".json"), flight.with_suffix(".tmp")):
             path.unlink(missing_ok=True)
         return last

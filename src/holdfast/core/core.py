@@ -255,10 +255,12 @@ class Core(Running):
             case "CheckNode":
                 self._checked(passed=event.passed, said=event.said, port=event.port)
             case "StopGang":
+                self._note_why_not(event.cannot)
                 self._stopped_on(pending.node)
             case "PartGang" if gang is not None and current:
                 gang.waiting |= event.waiting
                 gang.reached |= event.reached
+                self._note_given_up(event.cannot)
                 self._stopped_on(pending.node)
 
     def _effect_failed(self, event: EffectFailed) -> None:

@@ -23,6 +23,7 @@ from holdfast.domain.plan import Plan, Rung
 from holdfast.domain.state import Gang, NodeState, State
 
 _NOTHING_SAVED: Final = "nothing is saved yet that all could go back to"
+_NO_FUNCTION: Final = "the script has no function that rejoins"
 PROVEN_STEPS: Final = 5  # A checkpoint that gives NaN is known by its first steps. Sooner, survivors might hold what it gave, and nobody would look again.
 
 
@@ -31,7 +32,7 @@ def why_not(state: State, *, whole: bool = False) -> str:
     gang, spec = state.gang, state.spec
     assert gang is not None and spec is not None
     if not gang.rejoins:
-        return "the script does not rejoin, or the gang has not finished a step"
+        return _NO_FUNCTION if gang.ready else "not every rank has finished a step since the gang was formed"
     if state.world_size == 1 and not whole:
         return "there is one rank"
     if spec.policy.mode is not Mode.AUTO:
@@ -58,7 +59,7 @@ def cannot(state: State) -> str:
     if not gang.waiting and gang.sharded and state.saved_step < 0:
         return _NOTHING_SAVED
     if not gang.waiting:
-        return "no rank lives on that could take the others in" if gang.rejoins else "the script does not rejoin, or the gang had not finished a step"
+        return gang.not_asked or ("no rank lives on that could take the others in" if gang.rejoins else _NO_FUNCTION)
     usable = membership.usable(state)
     steps = [gang.waiting[rank] for rank, node in waits.items() if node in usable]
     if not steps:

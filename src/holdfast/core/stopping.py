@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from holdfast.core import leaving, membership, profiling, rejoining, standing, treating
@@ -76,7 +77,8 @@ class Stopping(Restoring):
         state.ledger.enter(Bucket.STOP, state.at)
         self._enter(JobPhase.STOPPING, because)
         incident = self._open_incident()
-        parts = incident is not None and not rejoining.why_not(state)
+        gang.not_asked = rejoining.why_not(state)
+        parts = incident is not None and not gang.not_asked
         if incident is not None and incident.phase is not IncidentPhase.STOPPING:
             said = "whoever can leaves its loop and waits; the others are stopped" if parts else "the whole gang is stopped"
             self._keep(incident.move(IncidentPhase.STOPPING, at=state.at, because=said))
@@ -97,6 +99,21 @@ class Stopping(Restoring):
             self._emit(
                 PartGang(id=self._id(), generation=gang.generation, node=node, because=because, culprits=culprits, within_s=self._policy.part_wait_s)
             )
+
+    def _note_why_not(self, cannot: Mapping[str, str]) -> None:
+        """What stops a script's ranks from being kept is known to them alone, and all say the same."""
+        gang = self.state.gang
+        if cannot and gang is not None and not gang.rejoins:
+            gang.not_asked = cannot[min(cannot, key=int)]
+
+    def _note_given_up(self, cannot: Mapping[str, str]) -> None:
+        incident = self._open_incident()
+        for rank, why in sorted(cannot.items(), key=lambda one: int(one[0])):
+            if incident is not None:
+                what = f"rank {rank} did not leave within {self._policy.part_wait_s:g} s and is given up, to be started again: {why}"
+                incident = incident.tell(self.state.at, what)
+        if incident is not None and cannot:
+            self._keep(incident)
 
     def _leave_running(self) -> None:
         self._forget("StartStore", "StartGang", "FindCheckpoint", "CaptureStacks", "ChooseRanks", "CaptureProfile")

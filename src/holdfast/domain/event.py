@@ -162,6 +162,7 @@ class EffectDone:
     missing: dict[str, str] = field(default_factory=dict)  # CaptureProfile: rank to why nothing came of it.
     waiting: dict[str, int] = field(default_factory=dict)  # PartGang: rank to the step it holds whole; -1: none.
     reached: dict[str, int] = field(default_factory=dict)  # And to the last one that it has finished.
+    cannot: dict[str, str] = field(default_factory=dict)  # PartGang, StopGang: rank to why it did not leave its loop alive, where that is known.
     surroundings: dict[str, str] = field(default_factory=dict)  # StartGang on the gang's first node: what it was started with; empty: as the time before.
     passed: bool = True  # CheckNode,
     said: str = ""  # and what was seen.

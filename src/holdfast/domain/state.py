@@ -79,6 +79,7 @@ class Gang:
     sharded: bool = False  # No rank holds the state whole.
     waiting: dict[str, int] = field(default_factory=dict)  # It has broken: ranks that left it and wait, each with the step it holds whole; -1: none.
     reached: dict[str, int] = field(default_factory=dict)  # The last step that each of them has finished.
+    not_asked: str = ""  # Why its ranks were stopped, and not asked to leave, when it broke.
     kept: tuple[int, ...] = ()  # Ranks that came over from the generation before, in the processes they had,
     kept_of: int = 0  # and which that was.
     treatment: Treatment = field(default_factory=Treatment)  # As its ranks were told.

@@ -29,7 +29,7 @@ from holdfast.trainer.every import open_record
 from holdfast.trainer.flight import listen
 from holdfast.trainer.handing import take_over
 from holdfast.trainer.holding import tell
-from holdfast.trainer.parting import Kept, Parting, held_by_several, sharded, why_not
+from holdfast.trainer.parting import Kept, Parting, held_by_several, say_why_not, sharded, why_not
 from holdfast.trainer.place import Place, place_here, process_group
 from holdfast.trainer.profiling import Profiling, open_request
 from holdfast.trainer.random_streams import Streams
@@ -251,6 +251,7 @@ def _parting(rejoining: Rejoining | None, place: Place, pieces: dict[str, Any], 
     reason = why_not(pieces)
     if reason:
         say.once("rejoin", f"this rank cannot rejoin a gang, and is started again with the others: {reason}.")
+        say_why_not(rejoining.directory, reason)
         return None
     rejoining.parting.watch(pieces, beats, Streams(rejoining.directory / f"randomness-{place.rank}"))
     return rejoining.parting

@@ -19,6 +19,7 @@ import contextlib
 import copy
 import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ PART, REJOIN = "part", "rejoin"  # The agent's words.
 NOTHING_WHOLE: Final = -1
 _SIGNAL: Final = signal.SIGRTMIN + 12
 _AGAIN_S: Final = 0.02  # A signal may come at a moment when nothing can be raised, and user code may swallow what is: it is sent until the loop is left.
+_SAY_WHY_S: Final = 0.5  # From then on it is written down, so often, what is in the way.
 _FINISH_S: Final = 0.5  # So long a rank that is past its optimizer may take to its next step before the sockets are shut under it.
 _LIGHT_BYTES: Final = 1 << 20  # What pieces besides models and optimizers may hold: it is copied at every step.
 Item = TypeVar("Item")
@@ -72,6 +74,8 @@ class Parting:
         self._inside = True  # Our own code runs, not the loop's body.
         self._committed = False  # An optimizer has begun to step, and the loop has not asked for the next step.
         self._waits = False
+        self._told = 0  # How often it was raised that this rank is to leave.
+        self._late = directory / f"cannot-{os.getpid()}"
         self._boundary: _Boundary | None = None
         self._beats: Beats | None = None
         self._handles: list[Any] = []
@@ -111,6 +115,7 @@ class Parting:
     def _break_out(self) -> None:
         """Until the main thread waits for its place, or somebody loses patience and ends the process."""
         patient_until, generation = monotonic() + _FINISH_S, self._generation
+        say_at = monotonic() + _SAY_WHY_S
         _abort_nccl()
         while True:
             with self._lock:  # Else the next gang's sockets might be shut by one who was held up.
@@ -118,12 +123,28 @@ class Parting:
                     return
                 if not self._committed or monotonic() > patient_until:
                     sockets.shut(self._before)
+                if monotonic() > say_at:
+                    say_at = monotonic() + _SAY_WHY_S
+                    self._late.write_text(self._why_late())
             signal.pthread_kill(self._main, _SIGNAL)
             self._has_place.wait(_AGAIN_S)
 
     def _asked(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() == self._owner and self.wanted.is_set() and not (self._inside or self._committed) and _is_called(frame):
+            self._told += 1
             raise Parted
+
+    def _why_late(self) -> str:
+        """For whoever gives this rank up."""
+        frame = sys._current_frames().get(self._main)
+        where = f"{frame.f_code.co_name} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})" if frame is not None else "no frame"
+        if self._told:
+            return f"it was told {self._told} times to leave, and its script swallows that or takes long to clean up: it is in {where}"
+        if self._inside:
+            return f"it is in Holdfast's own code, which is not left in the middle: {where}"
+        if self._committed:
+            return f"its optimizer has stepped, and the loop does not ask for the next step: it is in {where}"
+        return f"the call that it is in does not come back to Python: {where}"
 
     # The loop.
 
@@ -134,6 +155,7 @@ class Parting:
             self.wanted.clear()
             self._has_place.clear()
             self._inside = self._committed = self._waits = False
+            self._told = 0
         self._boundary = None
 
     def call(self, function: Callable[[], Returned]) -> Returned:
@@ -210,7 +232,9 @@ class Parting:
             sockets.shut(self._before)
 
     def say_that_it_waits(self, step: int) -> None:
-        self._waits = True
+        with self._lock:
+            self._waits = True
+            self._late.unlink(missing_ok=True)
         if self._beats is not None:
             self.left_after = self._beats.step
             if step != NOTHING_WHOLE:
@@ -268,6 +292,12 @@ class _Boundary:
         states = capture({name: piece for name, piece in self._pieces.items() if name not in self._light})
         states |= {name: to_plain(state, name) for name, state in self._states.items()}
         return Kept(step=self.step, states=states, progress=self._progress, randomness=as_captured(self._raw), drawn=as_captured(draw()))
+
+
+def say_why_not(directory: Path, why: str) -> None:
+    """For the incident, when a gang breaks in which this process cannot be kept."""
+    with contextlib.suppress(OSError):
+        (directory / f"cannot-{os.getpid()}").write_text(why)
 
 
 def _is_called(frame: FrameType | None) -> bool:

@@ -37,7 +37,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from holdfast.checkpoint.randomness import apply_randomness, capture_randomness
 from holdfast.trainer import loaders
 from holdfast.trainer.handing import NOBODY_CODE
-from holdfast.trainer.parting import Kept, Parted, Parting
+from holdfast.trainer.parting import Kept, Parted, Parting, say_why_not
 from holdfast.trainer.place import place_here, process_group
 from holdfast.trainer.say import Say
 
@@ -98,6 +98,8 @@ def _begin() -> Rejoining | None:
     )  # fmt: skip
     if why_not and place.plugged:
         Say(rank=place.rank, world_size=place.world_size).line(f"this rank cannot rejoin a gang, and is started again with the others: {why_not}.")
+        if place.snapshots is not None:
+            say_why_not(place.snapshots, why_not)
     if why_not or not place.plugged or place.snapshots is None or place.world_size == 1:
         return None
     _current = Rejoining(place.snapshots)
