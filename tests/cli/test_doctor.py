@@ -8,7 +8,10 @@ import socket
 from pathlib import Path
 
 import pytest
+from checkpoint.disks import save_step
 
+from holdfast.checkpoint.disk import Disk
+from holdfast.checkpoint.found import list_complete
 from holdfast.cli.doctor import check_before, run_doctor
 from holdfast.domain.job import JobSpec, MetricsAt
 from holdfast.errors import UserError
@@ -19,14 +22,14 @@ SPEC = JobSpec(job="job", argv=("train.py",))
 
 def test_it_says_what_it_saw_and_closes_with_a_sentence(tmp_path: Path) -> None:
     out = io.StringIO()
-    assert run_doctor(tmp_path, None, only="limits, ports", full=False, as_json=False, out=out) in (0, 1)
+    assert run_doctor(tmp_path, "", only="limits, ports", full=False, as_json=False, out=out) in (0, 1)
     assert "limits: " in out.getvalue()
     assert "2 checks in " in out.getvalue()
 
 
 def test_as_json_every_check_has_its_verdict_and_figures(tmp_path: Path) -> None:
     out = io.StringIO()
-    run_doctor(tmp_path, None, only="storage", full=False, as_json=True, out=out)
+    run_doctor(tmp_path, "", only="storage", full=False, as_json=True, out=out)
     said = json.loads(out.getvalue())
     assert said["verdict"] in ("ok", "warn", "bad")
     assert {"name", "verdict", "said", "do", "culprit", "node", "seconds", "figures"} == set(said["checks"][0])
@@ -35,15 +38,27 @@ def test_as_json_every_check_has_its_verdict_and_figures(tmp_path: Path) -> None
 
 def test_a_check_that_does_not_exist_is_refused_with_those_that_do(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no check 'horoscope'; there are versions, "):
-        run_doctor(tmp_path, None, only="horoscope", full=False, as_json=False, out=io.StringIO())
+        run_doctor(tmp_path, "", only="horoscope", full=False, as_json=False, out=io.StringIO())
 
 
-def test_the_nodes_of_a_job_that_does_not_run_cannot_be_examined(tmp_path: Path) -> None:
-    directory = JobDirectory(tmp_path / "jobs" / "job")
-    directory.path.mkdir(parents=True)
-    directory.spec.write_text('{"job": "job", "argv": ["train.py"]}')
-    with pytest.raises(UserError, match="is not running"):
-        run_doctor(tmp_path, directory, only="limits", full=False, as_json=False, out=io.StringIO())
+def test_for_a_job_that_does_not_run_the_machine_is_held_against_its_newest_checkpoint(tmp_path: Path) -> None:
+    job = JobDirectory(tmp_path / "jobs" / "job")
+    job.path.mkdir(parents=True)
+    job.journal.touch()
+    job.spec.write_text('{"job": "job", "argv": ["train.py"]}')
+    for rank in range(2):
+        save_step(Disk(), job.checkpoints, 20, rank)
+    out = io.StringIO()
+    run_doctor(tmp_path, "job", only="storage,shared_memory", full=False, as_json=True, out=out)
+    figures = {check["name"]: check["figures"] for check in json.loads(out.getvalue())["checks"]}
+    saved = list_complete(job.checkpoints)[0].manifest
+    assert figures["storage"]["wanted_bytes"] == 3 * saved.own_bytes  # Two more are kept, and one is written before the oldest goes.
+    assert figures["shared_memory"]["wanted_bytes"] >= 2 * saved.size_bytes
+
+
+def test_a_job_that_is_not_known_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no job 'jib'"):
+        run_doctor(tmp_path, "jib", only="limits", full=False, as_json=False, out=io.StringIO())
 
 
 def test_before_a_job_what_is_bad_is_said_and_nothing_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from holdfast.checkpoint.chunks import Store
+from holdfast.checkpoint.commit import Shard, commit
+from holdfast.checkpoint.disk import Disk
 from holdfast.cli.doctor import between
-from holdfast.preflight import clock, compute, graphics, groups, limits, links, memory, ports, shared_memory, storage, versions
+from holdfast.preflight import clock, compute, graphics, graphics_links, groups, limits, links, memory, ports, remote, shared_memory, storage, versions
 from holdfast.preflight.check import Check, Place, Verdict
 from holdfast.preflight.examine import CHECKS, examine, worst
+from holdfast.preflight.needs import Needs, needs_of
 
 
 @pytest.fixture
@@ -38,7 +44,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(path)], check=True)
 
 
-def only(checks: list[Check]) -> Check:
+def only(checks: Iterable[Check]) -> Check:
     (check,) = checks
     return check
 
@@ -105,9 +111,40 @@ def test_tiny_shared_memory_is_bad_and_the_remedy_is_said(place: Place, small_di
     assert shared_memory.touch(small_disk)
 
 
+WANTED = Needs(checkpoint="step-00000020.g1", save_bytes=3 << 30, disk_bytes=6 << 30, shared_memory_bytes=8 << 30)
+
+
 def test_a_job_that_wants_more_shared_memory_than_there_is_hears_it() -> None:
-    check = only(shared_memory.look(Place(state="/", checkpoints="/", shared_memory_bytes=1 << 50)))
-    assert check.verdict is Verdict.BAD
+    assert shared_memory.judge(9 << 30, 1 << 40, 0, WANTED, "/dev/shm") is None
+    assert shared_memory.judge(1 << 30, 1 << 40, 7 << 30, WANTED, "/dev/shm") is None, "most of it is the job's already"
+    short = shared_memory.judge(1 << 30, 1 << 40, 0, WANTED, "/dev/shm")
+    assert short is not None
+    assert "1.0 GiB free in /dev/shm, and 8.0 GiB are wanted: snapshots like step-00000020.g1" in short.said
+    machine = shared_memory.judge(1 << 40, 10 << 30, 0, WANTED, "/dev/shm")
+    assert machine is not None
+    assert machine.said.startswith("10.0 GiB of memory free, of which snapshots may take 5.7 GiB")
+
+
+def test_a_disk_that_the_next_checkpoint_does_not_fit_on_is_bad(tmp_path: Path) -> None:
+    check = storage._look_at(tmp_path, 1 << 20, replace(WANTED, disk_bytes=1 << 60))
+    assert (check.verdict, check.culprit) == (Verdict.BAD, str(tmp_path))
+    assert "step-00000020.g1 wrote 3.0 GiB" in check.said
+    plenty = storage.Measured(write_bytes_per_s=1e9, read_bytes_per_s=1e9, sync_s=0.001, same=True)
+    assert storage.judge(tmp_path, 4 << 30, plenty).verdict is Verdict.WARN
+    assert storage.judge(tmp_path, 4 << 30, plenty, replace(WANTED, disk_bytes=1 << 30)).verdict is Verdict.OK, "so much is known to do"
+
+
+def test_what_a_job_holds_in_memory_is_counted_for_each_rank_and_node_from_its_checkpoint(tmp_path: Path) -> None:
+    for rank in range(2):
+        note = {"own": {"tensors": [{"at": [["d", 0, 1000]]}, {"at": [["d", 0, 24]]}]}} | ({} if rank else {"shared": {"tensors": [{"at": [["e", 0, 500]]}]}})
+        commit(Disk(), tmp_path, Shard(step=5, generation=1, world_size=2, rank=rank, at=0.0), lambda store, note=note: put(store, note), base=None)
+    place = Place(state=str(tmp_path), checkpoints=str(tmp_path), nodes=2)
+    found = [needs_of(place), needs_of(replace(place, nodes=1)), needs_of(replace(place, checkpoints="/nowhere"))]
+    assert [needs and needs.shared_memory_bytes for needs in found] == [3 * (2 * 1024 + 2 * 500), 2 * (2 * 1024 + 500), None]
+
+
+def put(store: Store, note: object) -> str:
+    return store.put(json.dumps(note).encode()).digest
 
 
 def test_a_port_that_is_taken_is_named() -> None:
@@ -185,6 +222,42 @@ def measured(round_trip_s: float) -> links.Measured:
 def test_a_node_with_a_bad_link_is_named_after_two_rounds() -> None:
     checks = list(between([f"node-{number}" for number in range(4)], lambda pair: measured(0.01 if "node-2" in pair else 0.0001)))
     assert [check.culprit for check in checks if check.verdict is Verdict.BAD] == ["node-2"]
+
+
+def joined(slow: set[int] = frozenset(), *, direct: bool = True, problem: str = "") -> dict[tuple[int, int], graphics_links.Copied]:
+    """Four GPUs. Every link of the slow ones is slow."""
+    return {
+        pair: graphics_links.Copied(direct=direct, bytes_per_s=1e9 if slow & set(pair) else 1e11, problem=problem if slow & set(pair) else "")
+        for pair in graphics_links.pairs(4)
+    }
+
+
+def test_links_between_gpus_are_compared_and_a_gpu_whose_links_all_fail_is_named() -> None:
+    assert only(graphics_links.judge(joined())).verdict is Verdict.OK
+    slow = only(graphics_links.judge(joined({2})))
+    assert (slow.verdict, slow.culprit) == (Verdict.WARN, "GPU 2")
+    wrong = only(graphics_links.judge(joined({1}, problem="other bytes arrived than were sent")))
+    assert (wrong.verdict, wrong.culprit) == (Verdict.BAD, "GPU 1")
+    link = joined() | {(0, 3): graphics_links.Copied(direct=True, bytes_per_s=1e9)}
+    assert only(graphics_links.judge(link)).culprit == "GPU 0 to GPU 3"
+    far = joined() | {pair: graphics_links.Copied(bytes_per_s=1e10) for pair in graphics_links.pairs(4) if 3 in pair}
+    assert [(check.verdict, check.culprit) for check in graphics_links.judge(far)] == [(Verdict.OK, ""), (Verdict.WARN, "GPU 3")]
+
+
+def test_of_many_gpus_each_is_tried_with_some_others() -> None:
+    assert len(graphics_links.pairs(8)) == 56
+    assert len(graphics_links.pairs(16)) == 64
+
+
+def test_a_remote_store_is_written_to_and_one_that_never_answers_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remote, "_WITHIN_S", 1.0)
+    place = Place(state="/", checkpoints="/")
+    assert only(remote.look(place)).verdict is Verdict.OK
+    assert only(remote.look(replace(place, remote=str(tmp_path)))).verdict is Verdict.OK
+    with socket.create_server(("127.0.0.1", 0)) as silent:  # It accepts, and says nothing.
+        url = f"webhdfs://127.0.0.1:{silent.getsockname()[1]}/path"
+        check = only(remote.look(replace(place, remote=url)))
+    assert (check.verdict, check.culprit) == (Verdict.BAD, url)
 
 
 def test_a_node_that_nobody_reaches_is_named_after_two_rounds() -> None:

@@ -263,7 +263,7 @@ def demo(
 
 @app.command()
 def doctor(
-    job: Annotated[str, typer.Option("--job", metavar="JOB", help="Examine the nodes of this running job too.", show_default="none")] = "",
+    job: Annotated[str, typer.Option("--job", metavar="JOB", help="For this job, and its nodes while it runs.", show_default="none")] = "",
     only: Annotated[str, typer.Option(metavar="NAMES", help="Only these checks, separated by commas.", show_default="all")] = "",
     full: Annotated[bool, typer.Option("--full", help="More of everything, up to a minute.")] = False,
     state: State = None,
@@ -271,10 +271,8 @@ def doctor(
 ) -> None:
     """Examine this machine: is it fit to train on, and if not, what is at fault? Exit status 1 when something is bad."""
     from holdfast.cli.doctor import run_doctor
-    from holdfast.cli.job import known_job
 
-    root = state_root(state)
-    raise typer.Exit(run_doctor(root, known_job(root, job) if job else None, only=only, full=full, as_json=as_json, out=sys.stdout))
+    raise typer.Exit(run_doctor(state_root(state), job, only=only, full=full, as_json=as_json, out=sys.stdout))
 
 
 @app.command()

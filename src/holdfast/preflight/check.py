@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -33,9 +34,25 @@ class Place:
     node: str = ""
     host: str = "127.0.0.1"
     ranks: int = 1
-    shared_memory_bytes: int = 0  # What the job will want, if that is known.
+    nodes: int = 1
+    holds: str = ""  # What the job has in shared memory already begins with this.
+    remote: str = ""  # Where it keeps checkpoints a second time.
     ports: tuple[int, ...] = ()  # That it will listen at.
     full: bool = False  # More of everything, up to a minute in all.
+
+
+def amount(size_bytes: float) -> str:
+    unit, name = next((unit, name) for unit, name in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")) if size_bytes >= unit or unit == 2**10)
+    return f"{size_bytes / unit:.1f} {name}" if name == "GiB" else f"{size_bytes / unit:.0f} {name}"
+
+
+listeners: list[Callable[[str], None]] = []
+
+
+def looking(at: str) -> None:
+    """Say what is touched next. If nothing more is heard, that is what hangs."""
+    for hear in listeners:
+        hear(at)
 
 
 def ok(name: str, said: str, **figures: float) -> Check:

@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 
-from holdfast.preflight.check import Check, Place, bad, ok, warn
+from holdfast.preflight.check import Check, Place, bad, looking, ok, warn
 
 _SIZE = 384
 _CORES_MAX = 64  # Of more, as many are chosen, evenly.
@@ -26,6 +26,7 @@ def look(place: Place) -> list[Check]:
     turns = 8 if place.full else 3
     rates, wrong = {}, []
     for core in chosen:
+        looking(f"core {core}")
         os.sched_setaffinity(0, {core})
         rates[core], right = multiply(turns)
         if not right:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import select
 import socket
 import statistics
 import struct
@@ -19,7 +20,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from holdfast.preflight.check import Check, Place, bad, ok, warn
+from holdfast.preflight.check import Check, Place, bad, looking, ok, warn
 
 WITHIN_S = 8.0
 _PROGRAM = (sys.executable, "-m", "holdfast.preflight.links")
@@ -37,6 +38,7 @@ class Measured:
 
 
 def look(place: Place) -> list[Check]:
+    looking(place.host)
     try:
         seen = measure(place.host)
     except OSError as error:
@@ -83,10 +85,12 @@ def listen(host: str, *, prefix: Sequence[str] = ()) -> tuple[subprocess.Popen[b
     """A process that answers one caller and leaves, or leaves when none came in time; and its port. OSError when it cannot listen."""
     server = subprocess.Popen([*prefix, *_PROGRAM, "serve", host], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert server.stdout is not None
-    port = server.stdout.readline().decode().strip()
+    spoke, _, _ = select.select([server.stdout], [], [], WITHIN_S)
+    port = server.stdout.readline().decode().strip() if spoke else ""
     if not port:
+        server.kill()
         server.communicate()
-        raise OSError(f"nobody can listen at {host}")
+        raise OSError(f"nobody can listen at {host}{'' if spoke else f': no answer within {WITHIN_S:.0f} s'}")
     return server, int(port)
 
 

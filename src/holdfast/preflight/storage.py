@@ -6,12 +6,14 @@ import contextlib
 import os
 import secrets
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import xxhash
 
-from holdfast.preflight.check import Check, Place, bad, ok, warn
+from holdfast.preflight.check import Check, Place, amount, bad, looking, ok, warn
+from holdfast.preflight.needs import Needs, needs_of
 
 _QUICK_BYTES, _FULL_BYTES, _BLOCK_BYTES = 32 << 20, 512 << 20, 1 << 20
 _FREE_MIN, _FREE_LOW = 256 << 20, 5 << 30
@@ -27,19 +29,28 @@ class Measured:
     same: bool
 
 
-def look(place: Place) -> list[Check]:
-    seen: dict[int, Path] = {}
-    for path in map(Path, (place.state, place.checkpoints)):
-        there = next((one for one in (path, *path.parents) if one.exists()), Path("/"))
-        seen.setdefault(there.stat().st_dev, there)  # Two directories of one disk are one.
-    return [_look_at(path, _FULL_BYTES if place.full else _QUICK_BYTES) for path in seen.values()]
+def look(place: Place) -> Iterator[Check]:
+    seen = set[int]()
+    for directory in (place.checkpoints, place.state):
+        looking(directory)
+        path = next((one for one in (Path(directory), *Path(directory).parents) if one.exists()), Path("/"))
+        if (device := path.stat().st_dev) in seen:
+            continue  # Two directories of one disk are one.
+        seen.add(device)
+        needs = needs_of(place) if directory == place.checkpoints else None
+        looking(directory)
+        yield _look_at(path, _FULL_BYTES if place.full else _QUICK_BYTES, needs)
 
 
-def _look_at(path: Path, size: int) -> Check:
+def _look_at(path: Path, size: int, needs: Needs | None = None) -> Check:
     space = os.statvfs(path)
     free = space.f_bavail * space.f_frsize
     if free < max(_FREE_MIN, 2 * size):
         return bad("storage", f"{path} has {free >> 20} MiB left", "make room, or choose another place with --state", culprit=str(path), free_bytes=free)
+    if needs is not None and free < needs.disk_bytes:
+        said = f"{path} has {amount(free)} left, and {amount(needs.disk_bytes)} are wanted: {needs.checkpoint} wrote {amount(needs.save_bytes)}"
+        do = "make room: the next checkpoint is written before the oldest is removed"
+        return bad("storage", said, do, culprit=str(path), free_bytes=free, wanted_bytes=needs.disk_bytes)
     if space.f_files and space.f_favail < 1000:
         return bad("storage", f"{path} has room for {space.f_favail} more files", "remove old files: the disk is out of inodes", culprit=str(path))
     try:
@@ -47,7 +58,7 @@ def _look_at(path: Path, size: int) -> Check:
     except OSError as error:
         do = "see who owns it, whether it is mounted for writing, and the kernel log"
         return bad("storage", f"{path} cannot be written: {error.strerror}", do, culprit=str(path))
-    return judge(path, free, measured)
+    return judge(path, free, measured, needs)
 
 
 def measure(path: Path, size: int) -> Measured:
@@ -81,16 +92,18 @@ def measure(path: Path, size: int) -> Measured:
     return Measured(write_bytes_per_s=size / wrote_s, read_bytes_per_s=size / read_s, sync_s=max(syncs), same=same)
 
 
-def judge(path: Path, free_bytes: int, seen: Measured) -> Check:
-    figures = {"free_bytes": free_bytes, "write_bytes_per_s": seen.write_bytes_per_s, "read_bytes_per_s": seen.read_bytes_per_s, "sync_s": seen.sync_s}
+def judge(path: Path, free_bytes: int, seen: Measured, needs: Needs | None = None) -> Check:
+    wanted = {"wanted_bytes": float(needs.disk_bytes)} if needs is not None else {}
+    figures = wanted | {"free_bytes": free_bytes, "write_bytes_per_s": seen.write_bytes_per_s, "read_bytes_per_s": seen.read_bytes_per_s, "sync_s": seen.sync_s}
     speeds = f"writes {seen.write_bytes_per_s / 1e6:.0f} MB/s, reads {seen.read_bytes_per_s / 1e6:.0f} MB/s, slowest sync {1e3 * seen.sync_s:.1f} ms"
-    told = f"{path}: {free_bytes / 2**30:.1f} GiB free, {speeds}"
+    of_job = f" ({amount(needs.disk_bytes)} wanted)" if needs is not None else ""
+    told = f"{path}: {amount(free_bytes)} free{of_job}, {speeds}"
     if not seen.same:
         do = "do not save there: the disk, or what is in between, corrupts data"
         return bad("storage", f"{path} gave back other bytes than were written", do, culprit=str(path), **figures)
     if seen.write_bytes_per_s < _SLOW_BYTES_PER_S or seen.sync_s > _SLOW_SYNC_S:
         do = "saves will be slow: choose another place with --state, or see who else writes there (`iostat -x 1`)"
         return warn("storage", told, do, culprit=str(path), **figures)
-    if free_bytes < _FREE_LOW:
+    if needs is None and free_bytes < _FREE_LOW:
         return warn("storage", told, "make room: a checkpoint holds the weights and about twice as much for the optimizer", culprit=str(path), **figures)
     return ok("storage", told, **figures)

@@ -7,7 +7,7 @@ import platform
 import subprocess
 import sys
 
-from holdfast.preflight.check import Check, Place, bad, ok, warn
+from holdfast.preflight.check import Check, Place, bad, looking, ok, warn
 
 _ASK = (
     "import torch; n = torch.cuda.nccl.version() if torch.cuda.is_available() else ();"
@@ -27,6 +27,7 @@ def _torch() -> tuple[str, str]:
         importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
         return "", "it is not installed here"
+    looking("torch")
     try:
         done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, timeout=_WITHIN_S, check=False)
     except subprocess.TimeoutExpired:
