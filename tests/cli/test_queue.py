@@ -53,6 +53,12 @@ def test_json_is_read_as_yaml_is(tmp_path: Path) -> None:
     assert [shares[f"u{n}"] for n in range(4)] == [0.25] * 4
 
 
+def test_a_job_that_needs_one_below_it_in_the_file_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("nodes: [{name: a, gpus: 8}]\njobs:\n- {id: reads, user: u, gpus: 1, needs: [makes]}\n- {id: makes, user: u, gpus: 1}\n")
+    assert "waits because    it needs makes, which has not ended (needs)" in _said("why", "reads", "--cluster", str(path))
+
+
 def _trace(tmp_path: Path) -> list[str]:
     path = tmp_path / "trace.csv"
     rows = "".join(f"j{n},{n * 60},36000,{(1, 4, 8)[n % 3]},g{n % 2},u{n % 3}\n" for n in range(60))
@@ -119,6 +125,10 @@ def test_a_job_that_is_not_there_is_told_of() -> None:
         ("NODES\njobs:\n- {id: j, user: u, gpus: 2, running_on: {a: 1}}\n", 3, "adds up to 1 GPUs and gpus is 2"),
         ("NODES\njobs:\n- {id: i, user: u, gpus: 8, running_on: {a: 8}}\n- {id: j, user: u, gpus: 2, running_on: {a: 2}}\n", 4, "which has 0 free then"),
         ("NODES\njobs:\n- {id: j, user: u, gpus: 1, submitted_s: 9, running_on: {a: 1}, running_since_s: 3}\n", 3, "a clock cannot go back"),
+        ("NODES\njobs:\n- {id: j, user: u, gpus: 1, needs: [i]}\n", 3, "job j needs i, which neither waits nor runs here"),
+        ("NODES\njobs:\n- {id: i, user: u, gpus: 1, needs: [j]}\n- {id: j, user: u, gpus: 1, needs: [i]}\n", 3, "in a circle: i needs j needs i"),
+        ("NODES\njobs:\n- {id: i, user: u, gpus: 1}\n- {id: j, user: u, gpus: 1, needs: [i], running_on: {a: 1}}\n", 4, "leave needs out: it had its turn"),
+        ("NODES\njobs:\n- {id: j, user: u, gpus: 1, needs: i}\n", 3, "needs is text; expected a list"),
         ("NODES\nnow_s: 5\njobs:\n- {id: j, user: u, gpus: 1, submitted_s: 9}\n", 2, "clocks do not go back"),
     ],
 )

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from schedule.clusters import ask, cluster_of, decide_checked, running
 
 from holdfast.schedule.check import Auditor
-from holdfast.schedule.cluster import JobRefused
 from holdfast.schedule.cycle import decide
 from holdfast.schedule.explain import why
+from holdfast.schedule.job import JobRefused
 from holdfast.schedule.place import Health
 from holdfast.schedule.policy import DAY_S, HIGH, HOUR_S, Policy
 from holdfast.schedule.tree import Account

@@ -16,8 +16,11 @@ from typer.testing import CliRunner
 
 from holdfast.cli import app
 from holdfast.schedule.cycle import Decisions
+from holdfast.schedule.explain import why
+from holdfast.schedule.job import JobRequest
 from holdfast.schedule.policy import DAY_S, HOUR_S, Policy
 from holdfast.schedule.tree import Account
+from holdfast.schedule.view import shares_of
 from holdfast.simulate.audit import audit_of
 from holdfast.simulate.failures import outages
 from holdfast.simulate.figures import Figures, figures
@@ -147,6 +150,44 @@ def test_jobs_that_wait_for_jobs_stand_still_for_ever_without_priority_and_go_on
     freed = Replay(jobs("admin"), Holdfast(nodes_of(2, 1), policy=never)).run()
     assert not freed.stuck
     assert freed.ran["job 3"].end < freed.ran["job 2"].end < freed.ran["job 1"].end
+
+
+class Declared(Holdfast):
+    """Job 1 says that it waits for the table that job 2 makes. That job 2 hangs until somebody restarts its database is known to nobody."""
+
+    def request(self, job: TraceJob) -> JobRequest:
+        return dataclasses.replace(super().request(job), needs=("job 2",) if job.id == "job 1" else ())
+
+
+def test_in_a_full_cluster_that_waits_for_one_table_the_administrators_job_that_came_last_ends_the_deadlock() -> None:
+    """Nine users in three groups at 11.1 % each. Those of groups 2 and 3 wait for the table too, hold their GPUs meanwhile, and did not say so."""
+
+    def jobs(priority: str) -> list[TraceJob]:
+        others = [(group, user, number) for group in ("group 2", "group 3") for user, many in (("x", 2), ("y", 1), ("z", 1)) for number in range(many)]
+        return [
+            TraceJob(id="job 2", submit_s=0, duration_s=600, gpus=1, group="group 1", user="user 2", needs="job 3"),
+            TraceJob(id="job 1", submit_s=1, duration_s=600, gpus=1, group="group 1", user="user 1", needs="job 2"),
+            *(
+                TraceJob(id=f"{group} {user} {number}", submit_s=2, duration_s=600, gpus=1, group=group, user=user, needs="job 2")
+                for group, user, number in others
+            ),
+            TraceJob(id="job 3", submit_s=10, duration_s=60, gpus=1, group="group 1", user="user 3", priority=priority),
+        ]
+
+    never = Policy(trial_s=10 * DAY_S, patience_s=10 * DAY_S, evictions_a_day=0)  # Nobody is evicted for ordinary work.
+    scheduler = Declared(nodes_of(9, 1), policy=never)
+    without = Replay(jobs("medium"), scheduler).run()
+    assert set(without.stuck) == set(without.ran)
+    entitled = {row.name: row.entitled_share for row in shares_of(scheduler.cluster)}
+    assert [entitled[f"user {number}"] for number in (1, 2, 3)] == pytest.approx([1 / 9] * 3)
+    kinds = [reason.kind for id in ("job 1", "job 3") if (reason := why(scheduler.cluster, id)) is not None]
+    assert kinds == ["needs", "reservation"], "job 3 is due by now, and nobody goes for it"
+    audit = audit_of(scheduler := Declared(nodes_of(9, 1), policy=never))
+    ran = Replay(jobs("admin"), scheduler, watchers=[audit]).run()
+    assert not ran.stuck
+    assert ran.ran["job 3"].first_start == 10.0
+    assert ran.ran["job 3"].end < ran.ran["job 2"].end == ran.ran["job 1"].first_start
+    assert audit.auditor.failures == []
 
 
 def test_an_eviction_costs_the_work_since_the_last_checkpoint_and_a_restart() -> None:

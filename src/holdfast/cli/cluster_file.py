@@ -9,6 +9,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NoReturn
@@ -17,6 +19,7 @@ from holdfast.detect.rules.document import Problem, Value, documents, nearest
 from holdfast.errors import UserError
 from holdfast.schedule.cluster import Cluster
 from holdfast.schedule.job import JobRequest, Placement
+from holdfast.schedule.needs import check_needs, needed_first
 from holdfast.schedule.place import Health, NodeRoom
 from holdfast.schedule.policy import Policy
 from holdfast.schedule.tree import Account, in_tree
@@ -25,7 +28,8 @@ _TOP = ("now_s", "nodes", "accounts", "jobs")
 _NODE = ("name", "gpus", "domain", "count", "health")
 _ACCOUNT = ("name", "in", "weight", "quota_gpus", "limit_gpus", "may_borrow", "used_gpu_hours")
 _JOB = (
-    "id", "user", "gpus", "max_gpus", "priority", "submitted_s", "limit_s", "preemptible", "checkpoint_every_s", "running_on", "running_since_s", "firm",
+    "id", "user", "gpus", "max_gpus", "priority", "submitted_s", "limit_s", "preemptible", "checkpoint_every_s", "needs", "running_on", "running_since_s",
+    "firm",
 )  # fmt: skip
 
 
@@ -68,11 +72,8 @@ class _Reader:
         now = self.number(fields["now_s"], "now_s") if "now_s" in fields else max(times)
         if now < max(times):
             self.refuse(fields["now_s"].line, f"now_s is {now:g} and something happened at {max(times):g}; clocks do not go back: raise it, or leave it out")
-        try:
+        with self.at_line(fields["accounts"].line if "accounts" in fields else top.line):
             cluster = Cluster(nodes, accounts, Policy())
-        except UserError as error:
-            line = fields["accounts"].line if "accounts" in fields else top.line
-            raise ClusterUnreadable(f"{self.file}:{line}: {error}") from error
         self.fill(cluster, jobs)
         for path, hours in used.items():
             cluster.used(path, hours * 3600.0, now)
@@ -116,10 +117,8 @@ class _Reader:
                 used[name] = self.number(fields["used_gpu_hours"], "used_gpu_hours", least=0.0)
             quota, borrow = self.whole(fields, "quota_gpus", 0), self.yes(fields, "may_borrow", True)
             rows.append((Account(name=name, weight=weight, quota_gpus=quota, limit_gpus=limit, may_borrow=borrow), self.text(fields, "in", None) or None))
-        try:
+        with self.at_line(value.line if value is not None else 1):
             accounts = in_tree(rows)
-        except UserError as error:
-            self.refuse(value.line if value is not None else 1, str(error))
         paths = {account.name: account.path for account in accounts}
         return accounts, {paths[name]: hours for name, hours in used.items()}
 
@@ -141,7 +140,7 @@ class _Reader:
         request = JobRequest(
             id=id, account=tuple(user.split("/")), gpus=self.whole(fields, "gpus", None, least=1, where=item), gpus_max=self.whole(fields, "max_gpus", 0),
             priority=self.text(fields, "priority", None) or "medium", estimate_s=limit, preemptible=self.yes(fields, "preemptible", True),
-            checkpoint_every_s=every,
+            checkpoint_every_s=every, needs=tuple(self.text({"needs": one}, "needs", one) for one in self.items(fields.get("needs"), "needs")),
         )  # fmt: skip
         return _Job(item.line, request, submitted, on, since, self.yes(fields, "firm", False))
 
@@ -149,15 +148,20 @@ class _Reader:
         """Everything in the order in which it happened."""
         names = {node.name: number for number, node in enumerate(cluster.fleet.nodes)}
         users = {account.name: account.path for account in cluster.tree.accounts[1:]}
-        happened = [(job.submitted_s, 0, number, job) for number, job in enumerate(jobs)]
+        by_id = {job.request.id: job.request for job in jobs}
+        for job in jobs:
+            with self.at_line(job.line):
+                check_needs(job.request, by_id.get)
+        order = {id: number for number, id in enumerate(needed_first([job.request for job in jobs]))}
+        happened = [(job.submitted_s, 0, order[job.request.id], job) for job in jobs]
         happened += [(job.since_s, 1, number, job) for number, job in enumerate(jobs) if job.running_on]
         for at, starts, _, job in sorted(happened, key=lambda one: one[:3]):
             if not starts:
                 account = users.get(job.request.account[0], job.request.account) if len(job.request.account) == 1 else job.request.account
-                try:
+                with self.at_line(job.line):
                     cluster.submit(replace(job.request, account=account), at)
-                except UserError as error:
-                    raise ClusterUnreadable(f"{self.file}:{job.line}: {error}") from error
+            elif job.request.needs:
+                self.refuse(job.line, f"job {job.request.id} runs, and needs {job.request.needs[0]}, which has not ended; leave needs out: it had its turn")
             else:
                 cluster.start(cluster.jobs[job.request.id], self.placement(cluster, names, job), at, firm=job.firm)
 
@@ -173,6 +177,14 @@ class _Reader:
         return tuple(sorted((names[name], gpus) for name, gpus in job.running_on))
 
     # Values.
+
+    @contextmanager
+    def at_line(self, line: int) -> Iterator[None]:
+        """What is refused in here is refused there."""
+        try:
+            yield
+        except UserError as error:
+            raise ClusterUnreadable(f"{self.file}:{line}: {error}") from error
 
     def refuse(self, line: int, what: str) -> NoReturn:
         raise ClusterUnreadable(f"{self.file}:{line}: {what}")

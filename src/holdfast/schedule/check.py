@@ -1,4 +1,4 @@
-"""What must always be true of a cluster (the invariants I1 to I15 of docs/scheduling.md), from books of its own: it trusts no count that the scheduler keeps.
+"""What must always be true of a cluster (the invariants I1 to I16 of docs/scheduling.md), from books of its own: it trusts no count that the scheduler keeps.
 
 `Auditor` follows every decision at the cost of what changed; `sweep` compares everything, now and then. Each failure is a sentence that begins with its
 number. I5 (shares converge) is a figure over windows, kept here too. I10 (same trace, same decisions) is a hash over a replay; I8 and I12 are tests.
@@ -102,6 +102,8 @@ class Auditor:
             self._fail(f"I2: {id} was started twice")
         if sum(count for _, count in placement) != gpus or gpus < cluster.jobs[id].request.gpus:
             self._fail(f"I1: {id} was started with {placement}, and asked for {cluster.jobs[id].request.gpus} GPUs")
+        if cluster.jobs[id].missing:
+            self._fail(f"I16: {id} was started, and {', '.join(cluster.jobs[id].missing)} has not ended, which it needs")
         for node, count in placement:
             self._free[node] -= count
             if self._free[node] < 0:

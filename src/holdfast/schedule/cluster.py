@@ -17,18 +17,14 @@ import heapq
 import math
 from collections.abc import Iterable, Sequence
 
-from holdfast.errors import UserError
 from holdfast.schedule.acting import Acting
-from holdfast.schedule.job import Job, JobRequest, Lane
-from holdfast.schedule.known import BACK, LOOSE, TRIED, WAITED, Aside
+from holdfast.schedule.job import Job, JobRefused, JobRequest, Lane
+from holdfast.schedule.known import BACK, DONE_KEPT, LOOSE, TRIED, WAITED, Aside
+from holdfast.schedule.needs import check_needs
 from holdfast.schedule.place import Health
 from holdfast.schedule.policy import DAY_S
 
 _AGAIN_S = 300.0  # Until somebody who is about to save is looked at again.
-
-
-class JobRefused(UserError):
-    """A job that could never run here."""
 
 
 class Cluster(Acting):
@@ -37,7 +33,7 @@ class Cluster(Acting):
     # What happened.
 
     def submit(self, request: JobRequest, now: float) -> Job:
-        """A job is asked for. It waits from now on; refused when it could never start."""
+        """A job is asked for. It waits from now on, or from when what it needs is done; refused when it could never start."""
         now = self.at(now)
         self._check(request)
         account = self.tree.number(request.account)
@@ -48,8 +44,15 @@ class Cluster(Acting):
         self.jobs[request.id] = job
         self._wanted[account] = self._wanted.get(account, 0.0) + job.gpus_most
         self.estimates.arrivals.append((now, request))
-        self._count(self._present, 0, job, 1)
-        self._queue(job, now)
+        self.done.pop(request.id, None)
+        for need in [need for need in job.missing if need in self.done]:
+            del job.missing[need]
+        if job.missing:
+            self.aside[job] = Aside.NEEDS
+            for need in job.missing:
+                self._needed_by.setdefault(need, []).append(job)
+        else:
+            self._consider(job, now)
         return job
 
     def used(self, account: Sequence[str], gpu_s: float, now: float) -> None:
@@ -57,17 +60,29 @@ class Cluster(Acting):
         self.usage.add(self.tree.lines[self.tree.number(account)], gpu_s, now)
 
     def end(self, id: str, now: float) -> None:
-        """A job finished, or was withdrawn."""
+        """A job ended well."""
+        now, job = self.at(now), self.jobs[id]
+        if job.running and job not in self.gangs:
+            self.estimates.learn(job, job.attained_s + now - job.since)
+        self.withdraw(id, now)
+        self._done(id, now)
+
+    def made(self, id: str, now: float) -> None:
+        """A job goes on, and has made what others need it for."""
+        self._done(self.jobs[id].request.id, self.at(now))
+
+    def withdraw(self, id: str, now: float) -> None:
+        """A job is not wanted any more. Who needs it waits until one of that name ends well."""
         now, job = self.at(now), self.jobs.pop(id)
+        considered = self.aside.get(job) is not Aside.NEEDS
         if job.running:
-            if job not in self.gangs:
-                self.estimates.learn(job, job.attained_s + now - job.since)
             self._stop(job, now)
         else:
             self._leave_queue(job)
         job.ticket += 1
         self._wanted[job.account] -= job.gpus_most
-        self._count(self._present, 0, job, -1)
+        if considered:
+            self._count(self._present, 0, job, -1)
 
     def fail(self, id: str, now: float) -> None:
         """A start came to nothing, or a job failed by itself. It waits again, behind a pause that doubles; in a crash loop it has lost its place as well."""
@@ -194,6 +209,23 @@ class Cluster(Acting):
 
     # Inside.
 
+    def _consider(self, job: Job, now: float) -> None:
+        """It stands in line from now on."""
+        job.stands_at = now
+        self._count(self._present, 0, job, 1)
+        self._queue(job, now)
+
+    def _done(self, id: str, now: float) -> None:
+        self.done.pop(id, None)
+        self.done[id] = None
+        if len(self.done) > 2 * DONE_KEPT:
+            self.done = dict.fromkeys(list(self.done)[DONE_KEPT:])
+        for job in self._needed_by.pop(id, ()):
+            del job.missing[id]
+            if not job.missing and self.aside.get(job) is Aside.NEEDS:  # Else it was withdrawn.
+                del self.aside[job]
+                self._consider(job, now)
+
     def _judged(self, node: int, health: Health) -> None:
         before = self.fleet.capacity_gpus
         self.fleet.judge(node, health)
@@ -230,6 +262,7 @@ class Cluster(Acting):
             raise JobRefused(f"job {request.id} has priority {request.priority!r}; expected one of {', '.join(self.policy.classes)}")
         if request.gpus > self.fleet.total_gpus:
             raise JobRefused(f"job {request.id} asks for {request.gpus} GPUs and the cluster has {self.fleet.total_gpus}; ask for fewer")
+        check_needs(request, lambda id: self.jobs[id].request if id in self.jobs else None, self.done)
         kind = self.policy.classes[request.priority]
         most = min(kind.user_ceiling, kind.group_ceiling) * self.fleet.total_gpus + 1e-9
         if request.gpus > most and self.lower_class(kind) is None:

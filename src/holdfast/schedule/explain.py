@@ -1,5 +1,6 @@
 """Why a job waits: exactly one reason, what is in its way by name, and what would clear it. Asked for one job at a time; the others cost nothing.
 
+    needs           what it needs has not ended well
     members         it has its place, and not all of its gang are there
     crash loop      it failed soon after its start again and again, and has lost its place
     start failed    the same, not yet so often
@@ -40,7 +41,7 @@ def why(cluster: Cluster, id: str) -> Reason | None:
         raise UserError(f"no job {id} waits or runs here; {len(cluster.jobs)} others do")
     if job.running and job not in cluster.gangs:
         return None
-    for look in (_starts, _limits, _ceiling, _health, _own_nodes, _free):
+    for look in (_needs, _starts, _limits, _ceiling, _health, _own_nodes, _free):
         found = look(cluster, job)
         if found is not None:
             kind, because, clears, blockers = found
@@ -50,6 +51,19 @@ def why(cluster: Cluster, id: str) -> Reason | None:
 
 
 _Found = tuple[str, str, str, tuple[str, ...]] | None  # Kind, because, what clears it, what is in the way.
+
+
+def _needs(cluster: Cluster, job: Job) -> _Found:
+    if not job.missing:
+        return None
+    states = []
+    for id in job.missing:
+        other = cluster.jobs.get(id)
+        states.append(f"{id} {'was withdrawn' if other is None else 'runs' if other.running else 'waits'}")
+    gone = [id for id in job.missing if id not in cluster.jobs]
+    have, names = "has" if len(job.missing) == 1 else "have", ", ".join(job.missing)
+    clears = f"{names} {have} ended well, or made what it needs"
+    return "needs", f"it needs {names}, which {have} not ended", f"{', '.join(gone)} is submitted again, and {clears}" if gone else clears, tuple(states)
 
 
 def _starts(cluster: Cluster, job: Job) -> _Found:

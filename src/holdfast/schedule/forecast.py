@@ -90,7 +90,7 @@ def _as_yesterday(cluster: Cluster) -> Iterator[tuple[float, JobRequest]]:
         return
     for day in range(1, round(_AHEAD_S / _DAY_S)):
         for at, request in recent:
-            yield at + day * _DAY_S, replace(request, id=f"{request.id} {day} days later")
+            yield at + day * _DAY_S, replace(request, id=f"{request.id} {day} days later", needs=())
 
 
 def _holds(end: tuple[float, int, float, Job]) -> bool:

@@ -6,9 +6,14 @@ import enum
 import math
 from dataclasses import dataclass
 
+from holdfast.errors import UserError
 from holdfast.schedule.policy import PriorityClass
 
 Placement = tuple[tuple[int, int], ...]  # (node, GPUs on it), by node.
+
+
+class JobRefused(UserError):
+    """A job that could never run here."""
 
 
 class Lane(enum.IntEnum):
@@ -33,6 +38,7 @@ class JobRequest:
     estimate_s: float | None = None  # The user's own limit.
     preemptible: bool = True
     checkpoint_every_s: float | None = None  # Of run time; None when it never saves.
+    needs: tuple[str, ...] = ()  # Jobs that must have ended well, or made what they are needed for, before it is considered.
 
 
 class Job:
@@ -40,7 +46,7 @@ class Job:
 
     __slots__ = (
         "account", "attained_s", "banned_until", "evicted_at", "extras", "failures", "firm", "gpus",
-        "lane", "line", "loose", "loose_at",
+        "lane", "line", "loose", "loose_at", "missing",
         "number", "on_trial", "overdue", "placement", "priority", "reason", "request", "resized_at", "saved_at", "seen_estimate_s", "since",
         "stands_at", "submitted_at", "ticket", "waited_s",
     )  # fmt: skip
@@ -72,6 +78,7 @@ class Job:
         self.failures = 0  # In a row, each soon after a start.
         self.banned_until = 0.0
         self.resized_at = now
+        self.missing = dict.fromkeys(request.needs)  # Of what it needs.
         self.reason = ""  # Why its class was lowered, if it was.
 
     @property

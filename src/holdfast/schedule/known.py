@@ -19,6 +19,7 @@ from holdfast.schedule.shares import entitled
 from holdfast.schedule.tree import Account, Tree
 from holdfast.schedule.usage import Usage
 
+DONE_KEPT = 10_000  # Names of jobs that ended well, at least, for those that need them.
 WAITED, LOOSE, TRIED, BACK, APART = range(5)  # What a timer is for.
 
 
@@ -26,6 +27,7 @@ class Aside(enum.Enum):
     """Why a job that waits stands in no queue."""
 
     PAUSE = "it failed, and pauses"
+    NEEDS = "what it needs has not ended"
     CEILING = "its class is at its ceiling, and there is none below"
 
 
@@ -52,6 +54,8 @@ class Known:
         self.elastic: dict[Job, None] = {}  # That run and may grow.
         self.reservations: dict[Job, Reservation] = {}
         self.aside: dict[Job, Aside] = {}  # That wait and stand in no queue.
+        self.done: dict[str, None] = {}  # Jobs that ended well, or made what they are needed for: the latest.
+        self._needed_by: dict[str, list[Job]] = {}
         self.care = Care(len(self.fleet.nodes), self.policy)
         self.wounded: dict[Job, set[int]] = {}  # Running jobs that have lost what they had on these nodes; the next cycle mends them.
         self.gpus: list[int] = []  # Running, by account,
