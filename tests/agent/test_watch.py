@@ -16,7 +16,7 @@ from end_to_end.jobs import environment, eventually
 
 from holdfast.agent.watch import Watch
 from holdfast.domain.beat import BEAT_FILE_BYTES, RESTORED
-from holdfast.domain.gauges import HOLDS, MESH, RESIZES
+from holdfast.domain.gauges import GPU_MEMORY, GPU_PEAK, GPU_SIZE, HOLDS, MESH, MICRO_BATCH, RESIZES
 from holdfast.trainer.beats import open_beats
 from holdfast.wire.messages import Reading
 
@@ -154,6 +154,39 @@ for line in sys.stdin:
     beats.enter("step")
     print(flush=True)
 """
+
+
+def test_memory_that_will_soon_be_full_is_told_once_and_what_leaks_slowly_is_not(tmp_path: Path) -> None:
+    left = [10e9]
+    watch = Watch(tmp_path, lambda generation, rank, pid: "", left_for=lambda pid: (left[0], 20e9))
+    beats = open_beats(watch.beat_path(1, 0), generation=1)
+    watch.add(0, 1, os.getpid())
+    beats.flags |= RESTORED
+    beats.gauges.set(GPU_SIZE, 80e9)
+    beats.gauges.set(MICRO_BATCH, 16)
+    told: list[tuple[str, str]] = []
+
+    def steps(first: int, count: int, *, gpu: float = 0.0, peak: float = 0.0) -> None:
+        for step in range(first, first + count):
+            beats.gauges.set(GPU_MEMORY, 10e9 + gpu * step)
+            beats.gauges.set(GPU_PEAK, 20e9 + max(gpu, peak) * step)
+            beats.step = step
+            beats.enter("step")
+            watch.read()
+            told.extend((finding.kind, finding.of) for _, finding in watch.probe())
+
+    steps(2, 40, gpu=1e3)
+    assert told == [], "too slow to be seen at all"
+    steps(42, 60, gpu=5e8)
+    assert told == [("memory_leak", "gpu")], "once"
+    watch.remove(0, 1)
+    beats = open_beats(watch.beat_path(2, 0), generation=2)
+    watch.add(0, 2, os.getpid())
+    beats.flags |= RESTORED
+    beats.gauges.set(GPU_SIZE, 80e9)
+    beats.gauges.set(MICRO_BATCH, 16)
+    steps(2, 60, peak=5e8)
+    assert told[1:] == [("memory_peak", "gpu")], "what is held between steps does not grow"
 
 
 @pytest.mark.parametrize(("host", "gpu"), [(4e6, 0.0), (0.0, 4e7), (0.0, 0.0)])

@@ -5,7 +5,8 @@
     holds NODE RANK:NUMBER … [dimensions=pp:2:no,dp:2:yes]     mesh
     done KIND [NODE] [port=1] [checkpoint=NAME:STEP]     fail KIND NODE [permanent] [unkillable=77]   up [NAME:STEP]      stopped
     exit RANK KIND [code=1] [signal=9] [step=5] [exception=E] [print=F] [micro_batch=N] [leak=TEXT] [ours] [generation=G]
-    find KIND RANK [node=NODE] [share=0.9] [generation=G] [checkpoint=NAME:STEP] [step=STEP sound=STEP]     passed KIND RANK     undo
+    find KIND RANK [node=NODE] [share=0.9] [of=GPU] [grew=TEXT] [micro_batch=N] [generation=G] [checkpoint=NAME:STEP] [step=STEP sound=STEP]
+    passed KIND RANK     undo
     profile [RANK …] [steps=N]     done ChooseRanks slow=RANK,… [beside=RANK]     profiled NODE RANK:COMPUTE_MS …
     approve     veto [RUNG]     cordon NODE     drain NODE     uncordon NODE     notice NODE SECONDS     withdraw NODE
     check NODE     checked [fails] [SAID] [port=1]
@@ -212,7 +213,8 @@ class Teller:
         kind, rank = plain[0], int(plain[1])
         because = f"rank {rank} made no progress for 12.0 s" if kind in BREAKING else f"rank {rank}: {kind}"
         share = float(named.get("share", 0))
-        finding = Finding(kind=kind, node=named.get("node", ""), ranks=(rank,), since=self.at - 12.0, because=because, share=share)
+        more = {"of": named.get("of", ""), "grew": named.get("grew", ""), "micro_batch": int(named.get("micro_batch", 0))}
+        finding = Finding(kind=kind, node=named.get("node", ""), ranks=(rank,), since=self.at - 12.0, because=because, share=share, **more)
         if "checkpoint" in named:
             name, _, step = named["checkpoint"].partition(":")
             because = f"the loss of rank {rank} is not finite right after {name} was restored"

@@ -32,6 +32,7 @@ _WITH_GANG = (
     "approve", "approve", "veto", "veto respawn", "veto replace", "veto shrink", "drain n0", "drain n1", "cordon n1", "uncordon n0", "uncordon n1", "saved 9",
     "find not_finite 0 step=6 sound=5", "find not_finite 1 step=6 sound=5", "find replicas_disagree 1 step=8 sound=2", "find loss_jump 0 step=9 sound=8",
     "undo", "veto skip",
+    "find memory_leak 0 node=n0 grew=slowly", "find memory_leak 1 grew=slowly", "find memory_peak 0 of=0 micro_batch=8", "find memory_peak 1 of=0",
     "find too_hot 0 node=n0", "check n0", "check n1", "check n3", "checked", "checked port=7", "checked fails",
     "notice n0 20", "notice n1 60", "notice n1 400", "notice n2 5", "withdraw n0", "withdraw n1",
     "exit 1 vanished generation=1", "progress 3 rejoins", "progress 5 rejoins", "parted", "parted 0:5", "parted 0:-1",

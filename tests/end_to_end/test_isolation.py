@@ -86,19 +86,39 @@ def test_a_job_that_eats_beyond_its_memory_is_killed_alone_and_the_one_beside_it
     assert f"memory 150 MB, on each node; kept by cgroup v{VERSION}" in " ".join(command("show", "greedy", HOLDFAST_STATE=str(state)).stdout.split())
 
 
+def leaking(beside: Callable[..., Job], state: Path, *options: object) -> Job:
+    """It takes a quarter more than it may in all, a little with each step; nothing smaller would help."""
+    return beside(state, options=["--memory", LIMIT, *options], script=SCRIPTS / "leaking.py", arguments=[state / "kept-job", 190, 1_000_000])
+
+
 @pytest.mark.root
 @needs_groups
-def test_a_job_that_leaks_is_started_again_as_it_was_and_comes_to_its_end(state: Path, beside: Callable[..., Job]) -> None:
-    """It takes a quarter more than it may in all, a little with each step; nothing smaller would help."""
-    with beside(state, options=["--memory", LIMIT], script=SCRIPTS / "leaking.py", arguments=[state / "kept-job", 190, 1_000_000]) as job:
+def test_a_job_that_leaks_saves_and_starts_again_before_it_is_killed_for_it(state: Path, beside: Callable[..., Job]) -> None:
+    with leaking(beside, state) as job:
         job.finished()
     (incident,) = job.incidents()
-    (diagnosis,), (plan,) = incident.diagnoses, incident.plans
+    (plan,) = incident.plans
+    assert not incident.exits, "nobody was killed"
+    assert [finding.kind for finding in incident.findings] == ["memory_leak"]
+    assert re.search(r"rank 0's memory grew by [\d.]+ (MB|MiB) a step over \d+ steps, .*: \d+ of 150 MB of memory are left, which it fills in", plan.because)
+    assert (plan.rung, plan.fitting, incident.outcome) == (Rung.RESPAWN, Fitting(), "worked")
+    took = [int(step) for step in (job.kept / "took").read_text().split()]
+    assert took == list(range(190)), "each step once"
+
+
+@pytest.mark.root
+@needs_groups
+def test_a_job_that_was_killed_for_a_leak_is_told_so_and_would_be_started_again_as_it_was(state: Path, beside: Callable[..., Job]) -> None:
+    with leaking(beside, state, "--policy", "advise") as job:
+        job.wait_for_step(10)
+        eventually(lambda: any(incident.exits_judged for incident in job.incidents()), what="the kill")
+        job.process.send_signal(signal.SIGINT)
+        job.wait()
+    diagnosis, plan = job.incidents()[0].diagnoses[-1], job.incidents()[0].plans[-1]
     assert (diagnosis.cause, diagnosis.fingerprint) == (Cause.OUT_OF_MEMORY, "out_of_memory:leak")
     assert "rank 0 ran out of memory: the kernel killed it at the limit of 150 MB" in diagnosis.because
-    assert re.search(r"it leaks: memory grew by [\d.]+ (MB|kB|MiB) a step over \d+ steps, from ", diagnosis.because)
+    assert re.search(r"it leaks: memory grew by [\d.]+ (MB|MiB) a step over \d+ steps, from ", diagnosis.because)
     assert (plan.rung, plan.fitting) == (Rung.RESPAWN, Fitting())
-    assert job.state().fitting == Fitting()
 
 
 @pytest.mark.root

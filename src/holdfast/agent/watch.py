@@ -16,18 +16,21 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast.agent import tree
-from holdfast.detect.growth import Growth
+from holdfast.detect.growth import Growth, Leak
 from holdfast.detect.silent_rank import Look, SilentRank
 from holdfast.domain.beat import BEAT_BYTES, BEAT_FILE_BYTES, FOLLOWS, GUARDED, REJOINS, RESTORED, SHARDED, TABLE_AT, WAITS, WAS_FINITE, WHOLE, Beat, read_beat
 from holdfast.domain.event import MeshSeen
 from holdfast.domain.finding import Finding
-from holdfast.domain.gauges import GPU_MEMORY, HOLDS, MESH, RESIZES, Gauge, read_gauges
+from holdfast.domain.gauges import GPU_MEMORY, GPU_PEAK, GPU_SIZE, HOLDS, MESH, MICRO_BATCH, RESIZES, Gauge, read_gauges
 from holdfast.domain.interval import INTERVAL_BYTES, Told, pack_interval
 from holdfast.domain.profile import REQUEST_BYTES, Request, pack_request, read_request
+from holdfast.observe.memory import left_for
 from holdfast.wire.messages import Reading
 
 LEARNED_EVERY_S = 10.0
 _LOOK_AROUND_EVERY_S = 5.0
+_SOON_S = 60.0  # A save and a start take less, and what leaks slowly is used as long as it may be;
+_ALMOST = 0.03  # but so little is left for what comes and goes.
 _NOT_REPORTED = struct.pack("<d", Beat().loss)  # What a beat holds until a number was reported: a NaN too.
 
 
@@ -47,6 +50,9 @@ class _Worker:
     told_mesh: bool = False
     host: Growth = field(default_factory=Growth)
     gpu: Growth = field(default_factory=Growth)
+    peak: Growth = field(default_factory=Growth)  # The most it ever had of the GPU, which is within a step.
+    paced: tuple[float, int] | None = None  # When it was first seen in its loop, and at which step.
+    told: set[str] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,8 +74,11 @@ class Leaks:
 class Watch:
     """The ranks of one node. `sample_stack` is asked only about ranks under suspicion."""
 
-    def __init__(self, directory: Path, sample_stack: Callable[[int, int, int], str], phases: Mapping[str, Sequence[float]] | None = None) -> None:
-        self._directory = directory
+    def __init__(
+        self, directory: Path, sample_stack: Callable[[int, int, int], str], phases: Mapping[str, Sequence[float]] | None = None,
+        left_for: Callable[[int], tuple[float, float]] = left_for,
+    ) -> None:  # fmt: skip
+        self._directory, self._left_for = directory, left_for
         self._sample_stack = sample_stack
         self._workers: dict[int, _Worker] = {}
         self._silent = SilentRank()
@@ -145,14 +154,15 @@ class Watch:
         worker = self._workers.get(rank)
         if worker is None or worker.generation != generation:
             return {}
-        return {gauge.name: gauge.value for gauge in read_gauges(worker.memory[TABLE_AT:]) if math.isfinite(gauge.value)}
+        return _table(worker)
 
     def renew(self, was: int, rank: int, generation: int) -> None:
         """The process of the rank that `was` goes on as this one in another generation; the pipe for its flight recorder is the one it has."""
         worker = self._workers.pop(was)
         before = worker.generation
         self.add(rank, generation, worker.pid)
-        self._workers[rank].host, self._workers[rank].gpu = worker.host, worker.gpu  # Who lives on keeps what has leaked.
+        anew = self._workers[rank]
+        anew.host, anew.gpu, anew.peak = worker.host, worker.gpu, worker.peak  # Who lives on keeps what has leaked.
         if before != generation:
             worker.memory.close()
             for kind in ("beat", "profile"):
@@ -205,9 +215,10 @@ class Watch:
         beat = worker.beat
         if beat is not None and beat.flags & RESTORED and beat.step > beat.step_started + 1 and beat.phase == "step":  # In the first step all finds its place.
             worker.host.look(beat.step, sum(map(tree.own_bytes, self._trees.get(worker.pid, [worker.pid]))))
-            allocated = next((gauge.value for gauge in read_gauges(worker.memory[TABLE_AT:]) if gauge.name == GPU_MEMORY), 0.0)
-            if allocated > 0:
-                worker.gpu.look(beat.step, int(allocated))
+            table = _table(worker)
+            for name, growth in ((GPU_MEMORY, worker.gpu), (GPU_PEAK, worker.peak)):
+                if table.get(name, 0.0) > 0:
+                    growth.look(beat.step, int(table[name]))
 
     def leaks(self, rank: int, generation: int) -> Leaks:
         """Of a rank that has ended. Memory of the host is filled by all ranks of a node, and whom the kernel kills need not be the one that leaks."""
@@ -250,7 +261,26 @@ class Watch:
             self._learned_at = now
             self._learned.write_text(json.dumps(self._silent.learned()))
         looks = {worker.rank: self._look(worker, worker.rank in suspects) for worker in self._workers.values()}
-        return tuple((self._workers[finding.ranks[0]].generation, _on_the_calendar(finding, now)) for finding in self._silent.look(looks, now))
+        found = [*self._silent.look(looks, now), *self._filling(now)]
+        return tuple((self._workers[finding.ranks[0]].generation, _on_the_calendar(finding, now)) for finding in found)
+
+    def _filling(self, now: float) -> list[Finding]:
+        """Memory that grows and will soon be used up, told once of each."""
+        leaks = {rank: leak for rank, worker in self._workers.items() if (leak := worker.host.leak()) is not None}
+        together = sum(leak.rate * _pace(self._workers[rank], now) for rank, leak in leaks.items())  # They fill one node.
+        found = []
+        for rank, worker in sorted(self._workers.items()):
+            pace, table = _pace(worker, now), _table(worker)
+            gpu, peak = worker.gpu.leak(), worker.peak.leak()
+            on_gpu = table.get(GPU_SIZE, 0.0) - table.get(GPU_PEAK, 0.0)
+            if rank in leaks:
+                left, size = self._left_for(worker.pid)
+                found.append((worker, "memory_leak", "", leaks[rank], left, size, together))
+            if gpu is not None:
+                found.append((worker, "memory_leak", "gpu", gpu, on_gpu, table.get(GPU_SIZE, 0.0), gpu.rate * pace))
+            elif peak is not None:
+                found.append((worker, "memory_peak", "gpu", peak, on_gpu, table.get(GPU_SIZE, 0.0), peak.rate * pace))
+        return [finding for one in found if (finding := _soon_full(*one, now)) is not None]
 
     def _look_around(self, now: float, *, at_once: bool) -> None:
         """Find the processes below the workers. That means to read every process of the machine, so it is done now and then; and while a rank is suspected,
@@ -272,6 +302,30 @@ class Watch:
             seen, left=bool(beat.flags & WAITS), step=beat.step, phase=beat.phase, phase_since=beat.phase_since_ns / 1e9, beat_at=beat.at_ns / 1e9,
             steps=beat.step - beat.step_started, stack=self._sample_stack(worker.generation, worker.rank, worker.pid) if suspected else "",
         )  # fmt: skip
+
+
+def _table(worker: _Worker) -> dict[str, float]:
+    return {gauge.name: gauge.value for gauge in read_gauges(worker.memory[TABLE_AT:]) if math.isfinite(gauge.value)}
+
+
+def _pace(worker: _Worker, now: float) -> float:
+    """Steps in a second, since it was first seen in its loop."""
+    if worker.beat is None:
+        return 0.0
+    if worker.paced is None:
+        worker.paced = (now, worker.beat.step)
+    return (worker.beat.step - worker.paced[1]) / max(1e-3, now - worker.paced[0])
+
+
+def _soon_full(worker: _Worker, kind: str, of: str, grew: Leak, left: float, size: float, rate: float, now: float) -> Finding | None:
+    left_s = left / rate if rate > 0 else math.inf
+    if f"{kind}{of}" in worker.told or (left_s > _SOON_S and left > _ALMOST * size):
+        return None
+    worker.told.add(f"{kind}{of}")
+    what = "the GPU's memory" if of else "memory"
+    said = f"rank {worker.rank}'s {grew}: {left / 1e6:.0f} of {size / 1e6:.0f} MB of {what} are left, which it fills in about {left_s:.0f} s"
+    micro_batch = int(_table(worker).get(MICRO_BATCH, 0))
+    return Finding(kind=kind, of=of, ranks=(worker.rank,), since=now, because=said, grew=str(grew), micro_batch=micro_batch)
 
 
 def _probe(worker: _Worker, processes: list[tree.Process], now: float) -> None:

@@ -38,7 +38,7 @@ _ALL = (
           strike=lambda ground, rank: cores.hold_back(ground, rank, 0.7), within_s=90, needs=(Need.ROOT, Need.GROUPS), learned=True, stands=True),
     Fault(key="data_slow", name="data slow on all ranks", says="data comes slowly on all ranks", kinds=("data_stall",),
           strike=everywhere("data_slow", for_s=45), aim=Aim.ALL, culprit="", order="data_slow", learned=True, stands=True),
-    Fault(key="memory_leak", name="memory leak", says="rank {rank} leaks memory", kinds=("memory_running_out",), strike=inside("leak", for_s=100),
+    Fault(key="memory_leak", name="memory leak", says="rank {rank} leaks memory", kinds=("memory_leak", "memory_running_out"), strike=inside("leak", for_s=100),
           within_s=120, order="leak", needs=(Need.LIMIT,), learned=True, stands=True),
     Fault(key="out_of_memory", name="out of memory", says="rank {rank} takes memory until there is none", kinds=("out_of_memory",),
           strike=inside("out_of_memory"), order="out_of_memory", needs=(Need.LIMIT,)),

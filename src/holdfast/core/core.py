@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from holdfast.core import asking, leaving, profiling, promises, replicas, slowness, standing, treating, verifying
+from holdfast.core import asking, filling, leaving, profiling, promises, replicas, slowness, standing, treating, verifying
 from holdfast.core.base import BROKEN_CODE, with_collectives
 from holdfast.core.running import Running
 from holdfast.domain.effect import Effect
@@ -154,7 +154,7 @@ class Core(Running):
                 state.distrusted, state.poisoned = tuple(name for name in state.distrusted if name not in state.poisoned), ()
             state.nodes, state.pending, state.deadlines, state.attempts = {}, {}, {}, []
             state.gang, state.store, state.outcome, state.stop, state.code, state.step = None, None, None, None, 0, -1
-            state.smaller, state.moving, state.refused, state.draining = "", "", {}, ()
+            state.smaller, state.moving, state.renewing, state.refused, state.draining = "", "", "", {}, ()
             leaving.lift_all(state)
             slowness.lift_all(state)
             state.trial, state.at_most, state.none_before, state.deal = None, -1, -1, ()
@@ -215,7 +215,7 @@ class Core(Running):
             self._trouble(broken, began_at=broken.since, examine=True)
         elif incident.stands:
             state.approved = 0
-            slowness.act(state, state.incidents[incident.id - 1])
+            (filling if filling.is_planned(incident) else slowness).act(state, state.incidents[incident.id - 1])
             self._move_if_due()
         else:
             if state.attempts:

@@ -53,8 +53,8 @@ def cool_down(state: State, finding: Finding) -> None:
 
 
 def is_hurried(state: State) -> bool:
-    """Whether the running gang is to leave a node that will go: it does not wait for a save."""
-    return any(name in state.notices for name in state.draining)
+    """Whether the running gang is to leave a node that will go, or will run out of memory: it does not wait for a save."""
+    return bool(state.renewing) or any(name in state.notices for name in state.draining)
 
 
 def has_place(state: State) -> bool:

@@ -87,7 +87,7 @@ def formed(state: State, before: tuple[str, ...]) -> None:
     behind = (name for name in (*before, *state.left_over) if name not in gang.nodes) if len(gang.nodes) < spec.nodes and replicas.block(state) > 1 else ()
     there = (NodeState.READY, NodeState.CLEANING)  # Ranks that waited there may just be being ended.
     state.left_over = tuple(dict.fromkeys(name for name in behind if state.nodes[name].state in there and name not in state.cordoned))
-    state.moving = ""
+    state.moving = state.renewing = ""
     state.draining = tuple(name for name in state.draining if name in gang.nodes)
     if len(gang.nodes) == spec.nodes:
         state.smaller = ""
@@ -108,6 +108,8 @@ def why_move(state: State) -> str:
         return f"{', '.join(leaving)} is drained: {state.cordoned[leaving[0]]}"
     if gang.treatment != state.treatment:
         return f"training goes on otherwise than before: {state.treatment}"
+    if state.renewing:
+        return state.renewing
     last = max((change.at for change in state.changes), default=float("-inf"))
     if len(gang.nodes) < count and state.at - last >= spec.policy.resize_every_s:
         come, by = (", ".join(name for name in there if name not in gang.nodes and (name in state.left_over) == over) for over in (False, True))

@@ -45,6 +45,8 @@ def why_not(state: State, *, whole: bool = False) -> str:
         return _NOTHING_SAVED
     if gang.restore and not gang.sharded and state.step < gang.restore_step + PROVEN_STEPS:
         return f"{gang.restore} was restored less than {PROVEN_STEPS} steps ago, and is not known to be sound"
+    if state.renewing:
+        return "memory is given back by a start alone"
     if gang.treatment != state.treatment:
         return "training goes on otherwise than before, of which only a start tells"
     if any(finding.kind in NUMBERS for one in state.incidents if one.is_open for finding in one.findings):

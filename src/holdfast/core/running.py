@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from holdfast.core import leaving, membership, profiling, rejoining, slowness, standing, treating, verifying
+from holdfast.core import filling, leaving, membership, profiling, rejoining, slowness, standing, treating, verifying
 from holdfast.core.base import with_collectives
 from holdfast.core.checking import Checking
 from holdfast.domain.effect import CaptureProfile, ChooseRanks
@@ -112,6 +112,7 @@ class Running(Checking):
             self._close(replace(incident, step_resolved=step), IncidentPhase.RESOLVED, said, step_after=max(gang.restore_step, 0) if step >= 0 else -1)
             verifying.begin(self.state)
         slowness.settled(self.state)
+        filling.settled(self.state)
 
     def _enter_running_bucket(self) -> None:
         state = self.state
@@ -172,6 +173,9 @@ class Running(Checking):
         elif self.state.phase in (JobPhase.RUNNING, JobPhase.EXAMINING):
             standing.found(self.state, event.finding)
             slowness.found(self.state, event.finding)
+            if filling.found(self.state, event.finding):
+                self._move_if_due()
+                return
             if event.finding.kind == "too_hot":
                 leaving.cool_down(self.state, event.finding)
             incident = profiling.wanted(self.state, event.finding)

@@ -27,6 +27,8 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "failing_disk": ("data_stall", "slow_save", "saves_skipped", "worker_exited", "silent_rank"),
     "disk_running_out": ("failing_disk", "saves_skipped", "worker_exited"),
     "memory_running_out": ("worker_exited", "slow_rank", "slow_job", "swapping"),
+    "memory_leak": ("memory_running_out", "worker_exited", "slow_rank", "slow_job", "swapping"),
+    "memory_peak": ("memory_running_out", "worker_exited", "slow_rank", "slow_job"),
     "swapping": ("slow_rank", "slow_job", *_LATE),
     "data_stall": ("silent_rank", "slow_job", "slow_rank", *_LATE),
     "slow_rank": ("slow_job", "slow_communication", "data_stall", *_LATE),

@@ -34,6 +34,8 @@ class Finding:
     of: str = ""  # The GPU, disk or interface of the node it is about, if it is about one.
     adds_s: float = 0.0  # What it adds to a step, where that is known,
     share: float = 0.0  # and what part of the gang's step that is.
+    grew: str = ""  # Of memory that will be used up: how it has grown, in words,
+    micro_batch: int = 0  # and the samples the rank is given at once, where that may be changed.
 
     @property
     def breaks(self) -> bool:

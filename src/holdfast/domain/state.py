@@ -186,6 +186,7 @@ class State:
     left_over: tuple[str, ...] = ()  # Nodes that are there and have no ranks, because the replica they were part of is not whole. They are taken first.
     smaller: str = ""  # Why a gang of fewer nodes than asked for may be formed; empty: it may not.
     moving: str = ""  # Why a gang that runs is being stopped, with a save, for one on other nodes; empty: it is not.
+    renewing: str = ""  # Why a gang that runs is to save and start again where it is; empty: it is not.
     refused: dict[str, str] = field(default_factory=dict)  # Numbers of nodes on which the script does not run, and what it said.
     changes: list[Change] = field(default_factory=list)
     absences: list[float] = field(default_factory=list)  # How long nodes that were lost stayed away, the newest last.

@@ -73,6 +73,18 @@ class Memory:
         return self._limits
 
 
+def left_for(pid: int, proc: Path = Path("/proc")) -> tuple[int, int]:
+    """What a process can still have, on the machine and in each group it is in, and of how much. Without an answer there is no end."""
+    text = Reread(proc / "meminfo").read()
+    found = [(_kib(text, b"MemAvailable:") or 1 << 62, _kib(text, b"MemTotal:") or 1 << 62)]
+    place = cgroup.find(pid, proc).get("memory")
+    for directory in place.upwards() if place is not None else ():
+        limit = cgroup.limit_of(directory, place.version) if place is not None else None
+        if place is not None and limit is not None and (free := _Limit(directory, place.version, limit).free()) is not None:
+            found.append((max(0, free), limit))
+    return min(found)
+
+
 class _Limit:
     """A control group with a limit."""
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from math import isfinite, nan
 from typing import Any
 
-from holdfast.domain.gauges import BAD_SINCE, GOOD_UNTIL, GPU_MEMORY, LEARNING_RATE, LOSS, LOSSES, NORM, NORMS, GaugeTable
+from holdfast.domain.gauges import BAD_SINCE, GOOD_UNTIL, GPU_MEMORY, GPU_PEAK, GPU_SIZE, LEARNING_RATE, LOSS, LOSSES, NORM, NORMS, GaugeTable
 
 
 class Training:
@@ -51,4 +51,12 @@ class Training:
             put(LEARNING_RATE, rate * rate_times)
         torch = sys.modules.get("torch")
         if torch is not None and torch.cuda.is_initialized():
-            put(GPU_MEMORY, torch.cuda.memory_allocated())
+            stats = torch.cuda.memory_stats()
+            put(GPU_MEMORY, stats.get("allocated_bytes.all.current", 0))
+            put(GPU_PEAK, stats.get("allocated_bytes.all.peak", 0))
+            put(GPU_SIZE, self._gpu_bytes(torch.cuda))
+
+    def _gpu_bytes(self, cuda: Any) -> float:
+        """What this process may have of its GPU, by the card and by what the script allows itself."""
+        allowed = getattr(cuda, "get_per_process_memory_fraction", None)  # Not in all versions of torch.
+        return float(cuda.get_device_properties(cuda.current_device()).total_memory * (allowed() if allowed is not None else 1.0))
