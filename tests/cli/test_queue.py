@@ -59,6 +59,12 @@ def test_a_job_that_needs_one_below_it_in_the_file_says_so(tmp_path: Path) -> No
     assert "waits because    it needs makes, which has not ended (needs)" in _said("why", "reads", "--cluster", str(path))
 
 
+def test_administrators_are_named_in_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("nodes: [{name: a, gpus: 8}]\naccounts: [{name: ops, administers: true}]\njobs:\n- {id: mend, user: ops/eva, gpus: 1, priority: admin}\n")
+    assert "class admin" in _said("why", "mend", "--cluster", str(path))
+
+
 def _trace(tmp_path: Path) -> list[str]:
     path = tmp_path / "trace.csv"
     rows = "".join(f"j{n},{n * 60},36000,{(1, 4, 8)[n % 3]},g{n % 2},u{n % 3}\n" for n in range(60))
@@ -129,6 +135,7 @@ def test_a_job_that_is_not_there_is_told_of() -> None:
         ("NODES\njobs:\n- {id: i, user: u, gpus: 1, needs: [j]}\n- {id: j, user: u, gpus: 1, needs: [i]}\n", 3, "in a circle: i needs j needs i"),
         ("NODES\njobs:\n- {id: i, user: u, gpus: 1}\n- {id: j, user: u, gpus: 1, needs: [i], running_on: {a: 1}}\n", 4, "leave needs out: it had its turn"),
         ("NODES\njobs:\n- {id: j, user: u, gpus: 1, needs: i}\n", 3, "needs is text; expected a list"),
+        ("NODES\naccounts:\n- {name: o, administers: true}\njobs:\n- {id: j, user: u, gpus: 1, priority: admin}\n", 5, "o may submit it, and u is not below"),
         ("NODES\nnow_s: 5\njobs:\n- {id: j, user: u, gpus: 1, submitted_s: 9}\n", 2, "clocks do not go back"),
     ],
 )

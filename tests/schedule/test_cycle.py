@@ -14,6 +14,7 @@ from holdfast.schedule.job import JobRefused
 from holdfast.schedule.place import Health
 from holdfast.schedule.policy import DAY_S, HIGH, HOUR_S, Policy
 from holdfast.schedule.tree import Account
+from holdfast.schedule.view import shares_of
 
 _OPEN_HIGH = Policy(classes={**Policy().classes, "high": type(HIGH)(name="high", rank=1, factor=2.0)})
 
@@ -50,7 +51,7 @@ def test_a_low_job_is_evicted_for_a_high_one_which_gets_its_resources_and_it_com
 
 
 def test_nobody_is_evicted_before_the_minimum_run_except_for_administrators() -> None:
-    cluster = cluster_of(1, 4, policy=_OPEN_HIGH)
+    cluster = cluster_of(1, 4, Account(name="admins", administers=True), policy=_OPEN_HIGH)
     ask(cluster, "B", 4, 0.0, priority="low")
     decide(cluster, 0.0)
     ask(cluster, "A", 4, 60.0, priority="high")
@@ -59,6 +60,22 @@ def test_nobody_is_evicted_before_the_minimum_run_except_for_administrators() ->
     decisions = decide(cluster, 61.0)
     assert [eviction.job for eviction in decisions.evictions] == ["B"]
     assert "mend" in running(cluster)
+
+
+def test_only_who_was_named_for_it_may_submit_work_that_goes_before_all_others_and_who_is_refused_leaves_no_trace() -> None:
+    cluster = cluster_of(1, 4)
+    with pytest.raises(JobRefused, match=r"class admin, which goes before all groups: nobody was named for it .* ask for one of low, medium, high, or have it"):
+        ask(cluster, "mine first", 1, 0.0, user="new/somebody", priority="admin")
+    assert [row.name for row in shares_of(cluster)] == ["all"], "it joined no group"
+    cluster = cluster_of(1, 4, Account(name="ops", administers=True), Account(name="research"), Account(name="night", parent=("research",), administers=True))
+    for user in ("ops/eva", "research/night"):
+        ask(cluster, f"mend for {user}", 1, 0.0, user=user, priority="admin")
+    for user in ("research/tom", "ops2/eva"):
+        with pytest.raises(JobRefused, match=f"ops, research/night may submit it, and {user} is not below"):
+            ask(cluster, "mine first", 1, 0.0, user=user, priority="admin")
+    cluster.appoint(("research", "tom"))
+    ask(cluster, "mine first", 1, 0.0, user="research/tom", priority="admin")
+    assert len(decide(cluster, 0.0).starts) == 3
 
 
 def test_above_the_ceiling_of_its_class_a_job_is_demoted_with_a_reason_and_high_costs_double() -> None:
@@ -397,6 +414,8 @@ def test_whatever_happens_every_invariant_holds_and_everybody_starts_in_the_end(
 ) -> None:
     accounts = [Account(name="g0", quota_gpus=8), Account(name="g1", limit_gpus=16)] if limited else []
     cluster = cluster_of(4, 8, *accounts, policy=policy)
+    for group in ("g0", "g1", "g2"):
+        cluster.appoint((group,))
     auditor, now = Auditor(cluster), 0.0
     decide_checked(cluster, auditor, now)
     for number, (what, value, gpus, priority) in enumerate(steps):

@@ -26,7 +26,7 @@ from holdfast.schedule.tree import Account, in_tree
 
 _TOP = ("now_s", "nodes", "accounts", "jobs")
 _NODE = ("name", "gpus", "domain", "count", "health")
-_ACCOUNT = ("name", "in", "weight", "quota_gpus", "limit_gpus", "may_borrow", "used_gpu_hours")
+_ACCOUNT = ("name", "in", "weight", "quota_gpus", "limit_gpus", "may_borrow", "administers", "used_gpu_hours")
 _JOB = (
     "id", "user", "gpus", "max_gpus", "priority", "submitted_s", "limit_s", "preemptible", "checkpoint_every_s", "needs", "running_on", "running_since_s",
     "firm",
@@ -116,7 +116,8 @@ class _Reader:
             if "used_gpu_hours" in fields:
                 used[name] = self.number(fields["used_gpu_hours"], "used_gpu_hours", least=0.0)
             quota, borrow = self.whole(fields, "quota_gpus", 0), self.yes(fields, "may_borrow", True)
-            rows.append((Account(name=name, weight=weight, quota_gpus=quota, limit_gpus=limit, may_borrow=borrow), self.text(fields, "in", None) or None))
+            administers, group = self.yes(fields, "administers", False), self.text(fields, "in", None) or None
+            rows.append((Account(name=name, weight=weight, quota_gpus=quota, limit_gpus=limit, may_borrow=borrow, administers=administers), group))
         with self.at_line(value.line if value is not None else 1):
             accounts = in_tree(rows)
         paths = {account.name: account.path for account in accounts}

@@ -16,6 +16,7 @@ import copy
 import heapq
 import math
 from collections.abc import Iterable, Sequence
+from typing import NoReturn
 
 from holdfast.schedule.acting import Acting
 from holdfast.schedule.job import Job, JobRefused, JobRequest, Lane
@@ -55,9 +56,16 @@ class Cluster(Acting):
             self._consider(job, now)
         return job
 
+    def appoint(self, account: Sequence[str]) -> None:
+        """Whoever is in this account may submit work that goes before other groups."""
+        self.tree.administrators[self.tree.number(account)] = None
+        self._grow()
+
     def used(self, account: Sequence[str], gpu_s: float, now: float) -> None:
         """So much was used before this cluster was told of anything."""
-        self.usage.add(self.tree.lines[self.tree.number(account)], gpu_s, now)
+        number = self.tree.number(account)
+        self._grow()
+        self.usage.add(self.tree.lines[number], gpu_s, now)
 
     def end(self, id: str, now: float) -> None:
         """A job ended well."""
@@ -268,12 +276,22 @@ class Cluster(Acting):
         if request.gpus > most and self.lower_class(kind) is None:
             said = f"class {kind.name} has a ceiling of {most:.0f}, with no lower class to go on in"
             raise JobRefused(f"job {request.id} asks for {request.gpus} GPUs and {said}; ask for fewer, or in another class")
-        for depth in range(1, len(request.account) + 1):
-            account = self.tree.number(request.account[:depth])
+        line = [number for depth in range(1, len(request.account) + 1) if (number := self.tree.known(request.account[:depth])) is not None]
+        for account in line:
             name, limit = self.tree.name(account), self.tree.limits[account]
             if limit is not None and request.gpus > limit:
                 raise JobRefused(f"job {request.id} asks for {request.gpus} GPUs and {name} is limited to {limit}; ask for fewer, or raise the limit")
-            if depth < len(request.account) and account in self._users:
+            if account in self._users and len(self.tree.lines[account]) <= len(request.account):
                 raise JobRefused(f"job {request.id} belongs below {name}, which has jobs of its own; let those belong to a user below it too")
-        if self.tree.children[self.tree.number(request.account)]:
+        if len(line) == len(request.account) and self.tree.children[line[-1]]:
             raise JobRefused(f"job {request.id} belongs to {'/'.join(request.account)}, which is a group; name a user in it")
+        if kind.crosses and not any(account in self.tree.administrators for account in line):
+            self._refuse_ordinary(request)
+
+    def _refuse_ordinary(self, request: JobRequest) -> NoReturn:
+        """Work that goes before other groups is for those who were named for it."""
+        names = ", ".join(self.tree.name(account) for account in self.tree.administrators)
+        others = ", ".join(name for name, one in self.policy.classes.items() if not one.crosses)
+        whose = f"{names} may submit it, and {'/'.join(request.account)} is not below" if names else "nobody was named for it (an account that `administers`)"
+        said = f"job {request.id} is of class {request.priority}, which goes before all groups: {whose}"
+        raise JobRefused(f"{said}; ask for one of {others}, or have it submitted")

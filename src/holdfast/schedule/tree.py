@@ -29,6 +29,7 @@ class Account:
     quota_gpus: int = 0  # Guaranteed: taken back from those who borrow it.
     limit_gpus: int | None = None
     may_borrow: bool = True  # Without it, the quota is the limit.
+    administers: bool = False  # It, and whoever is below it, may submit work that goes before other groups.
 
     @property
     def path(self) -> tuple[str, ...]:
@@ -47,6 +48,7 @@ class Tree:
         self.quotas: list[int] = [0]  # What is guaranteed now: less than was given while nodes are out of service.
         self.weights: list[float] = [1.0]
         self.quota_accounts: list[int] = []
+        self.administrators: dict[int, None] = {}  # Who, with all below, may submit work that goes before other groups.
         self.limited = False  # Whether any account has a limit.
         self.lines: list[tuple[int, ...]] = [(ROOT,)]  # From the root down to the account, both included.
         self._numbers: dict[tuple[str, ...], int] = {(): ROOT}
@@ -59,14 +61,18 @@ class Tree:
 
     def number(self, path: Sequence[str]) -> int:
         """The account of this path; those on the way to it that are new join with weight 1."""
-        found = self._numbers.get(tuple(path))
+        found = self.known(path)
         if found is not None:
             return found
-        if not path or any(not part for part in path):
-            raise TreeRefused(f"{'/'.join(path)!r} names no account; expected a group and a user, each with a name")
         if len(path) > 1:
             self.number(path[:-1])
         return self._join(Account(name=path[-1], parent=tuple(path[:-1])))
+
+    def known(self, path: Sequence[str]) -> int | None:
+        """The account of this path, where there is one already."""
+        if not path or any(not part for part in path):
+            raise TreeRefused(f"{'/'.join(path)!r} names no account; expected a group and a user, each with a name")
+        return self._numbers.get(tuple(path))
 
     def name(self, number: int) -> str:
         return "/".join(self.accounts[number].path) if number else "all"
@@ -92,6 +98,8 @@ class Tree:
         self.quotas.append(account.quota_gpus)
         self.limits.append(account.limit_gpus if account.may_borrow else account.quota_gpus)
         self.weights.append(account.weight)
+        if account.administers:
+            self.administrators[number] = None
         if account.quota_gpus:
             self.quota_accounts.append(number)
         self.limited = self.limited or self.limits[-1] is not None

@@ -28,7 +28,10 @@ class Holdfast:
         self._checkpoint_every_s = checkpoint_every_s
 
     def submit(self, job: TraceJob, now: float) -> None:
-        self.cluster.submit(self.request(job), now)
+        request = self.request(job)
+        if self.cluster.policy.classes[request.priority].crosses:
+            self.cluster.appoint(request.account)  # A trace holds what was admitted.
+        self.cluster.submit(request, now)
 
     def request(self, job: TraceJob) -> JobRequest:
         """What of a job of a trace is asked for. Its duration is not among it."""
