@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import itertools
 import random
 import statistics
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 
 from holdfast.cli import app
 from holdfast.errors import UserError
-from holdfast.simulate.failures import bursts, lemons_among, outages, poisson, read_failures, recorded, weibull
+from holdfast.simulate.failures import Lost, bursts, lemons_among, outages, outages_of, poisson, read_failures, recorded, weibull
 from holdfast.simulate.reliability.repair import Percentiles
 from holdfast.simulate.world import run
 
@@ -71,21 +72,57 @@ def test_a_machine_that_fails_more_often_changes_nothing_about_the_others() -> N
 
 
 def test_a_recording_is_squeezed_to_the_time_that_is_played_and_dealt_to_the_nodes_there_are() -> None:
-    assert recorded([(100.0, "b"), (300.0, "a"), (200.0, "c")], ["n0", "n1"], 50.0) == [(0.0, "n0"), (25.0, "n1"), (50.0, "n0")]
-    assert recorded([(7.0, "b")], ["n0"], 50.0) == [(0.0, "n0")]
+    assert recorded([Lost(100.0, "b"), Lost(300.0, "a"), Lost(200.0, "c")], ["n0", "n1"], 50.0) == [(0.0, "n0"), (25.0, "n1"), (50.0, "n0")]
+    assert recorded([Lost(7.0, "b")], ["n0"], 50.0) == [(0.0, "n0")]
 
 
 def test_a_recording_is_played_and_a_broken_one_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "failures.csv"
     path.write_text("at_s,node\n" + "".join(f"{hour * 3600},rack{hour % 3}-{hour % 5}\n" for hour in range(12)))
-    report = run(1, failures=read_failures(path), scale=0.2)
+    report = run(1, failures=read_failures(path).rows, scale=0.2)
     assert sum("is lost" in what for what in report.faults) >= 3
     said = CliRunner().invoke(app, ["simulate", "--seeds", "1", "--failures", str(path)])
     assert said.exit_code == 0, said.output
-    refused = {"a,b\n1,2\n": "expected at_s and node", "at_s,node\nsoon,n1\n": "line 2", "at_s,node\nnan,n1\n": "line 2", "at_s,node\n": "no failure"}
+    refused = {"a,b\n1,2\n": "no columns at_s and node", "at_s,node\nsoon,n1\n": "line 2", "at_s,node\nnan,n1\n": "line 2", "at_s,node\n": "no failure"}
     for content, says in refused.items():
         path.write_text(content)
         with pytest.raises(UserError, match=says):
             read_failures(path)
     with pytest.raises(UserError, match="cannot be read"):
         read_failures(tmp_path / "none.csv")
+
+
+# Beside a trace.
+
+
+def test_beside_a_trace_a_recording_keeps_its_pace_and_its_repairs_and_machines_of_the_same_name_stand_for_themselves() -> None:
+    rows = [Lost(10.0, "node-2", 50.0), Lost(20.0, "node-0", 0.0), Lost(30.0, "node-2", 5.0), Lost(100.0, "node-2", 1.0)]
+    changes = outages_of(rows, ["node-0", "node-1", "node-2"], seed=0, first_at=1000.0, from_s=0.0, repair_s=60.0)
+    assert changes == [(1010.0, 2, True), (1020.0, 0, True), (1021.0, 0, False), (1060.0, 2, False), (1100.0, 2, True), (1101.0, 2, False)]
+    assert outages_of(rows, ["node-0", "node-1", "node-2"], seed=0, first_at=0.0, from_s=95.0, repair_s=60.0) == [(5.0, 2, True), (6.0, 2, False)]
+
+
+def test_machines_of_other_names_are_dealt_by_the_seed_and_so_are_repairs_that_nobody_wrote_down() -> None:
+    names, rows = [f"node-{number}" for number in range(20)], [Lost(float(at), f"m{at % 50}") for at in range(0, 100_000, 7)]
+
+    def played(seed: int) -> list[tuple[float, int, bool]]:
+        return outages_of(rows, names, seed=seed, first_at=0.0, from_s=0.0, repair_s=600.0)
+
+    assert played(1) == played(1) != played(2)
+    assert {node for _, node, _ in played(1)} == set(range(20)), "fifty machines, and each of ours is one of them"
+    for node in range(20):
+        story = [fails for _, number, fails in played(1) if number == node]
+        assert story == [True, False] * (len(story) // 2)
+    few = outages_of([Lost(1.0, "a"), Lost(2.0, "b")], names, seed=3, first_at=0.0, from_s=0.0, repair_s=600.0)
+    assert len({node for _, node, _ in few}) == 2
+    with pytest.raises(UserError, match="hours above 0"):
+        outages_of(rows, names, seed=1, first_at=0.0, from_s=0.0, repair_s=0.0)
+
+
+def test_a_recording_with_dates_is_read_gzipped_or_not_and_rows_without_a_machine_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "lost.csv.gz"
+    rows = ["2,0.0,2005-06-21 10:54,2005-06-21 11:00,6", "2,,2005-06-21 10:55,,1", "3,0.0,2005-06-21 10:53,,", "3,1.0,then,,1"]
+    path.write_bytes(gzip.compress("\n".join(["system,node,started,fixed,down_min", *rows]).encode()))
+    recording = read_failures(path)
+    assert recording.rows == (Lost(0.0, "3/0.0", None), Lost(60.0, "2/0.0", 360.0))
+    assert [(one.line, one.because.split()[0]) for one in recording.skipped] == [(3, "node"), (5, "started")]

@@ -6,8 +6,12 @@ import dataclasses
 import gzip
 import importlib.util
 import json
+import os
 import random
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -27,7 +31,8 @@ from holdfast.simulate.figures import Figures, figures
 from holdfast.simulate.policies.named import NAMES, ON_NODES, scheduler_named
 from holdfast.simulate.policies.ours import Holdfast, nodes_of
 from holdfast.simulate.replay import Replay
-from holdfast.simulate.trace import TraceJob, TraceUnreadable, between, clipped, read_trace, with_users
+from holdfast.simulate.table import TableUnreadable
+from holdfast.simulate.trace import TraceJob, between, clipped, read_trace, with_users
 
 
 def _made_up(seed: int, count: int, *, days: float = 3.0) -> list[TraceJob]:
@@ -224,7 +229,7 @@ def test_broken_rows_are_left_out_with_line_and_reason(tmp_path: Path) -> None:
     broken = {b"x,y\n1,2\n": "no column job_id", b"job_id,submit_s,duration_s,gpus\na,b,c,d\n": "no job in it", b"\x1f\x8bbroken": "cannot be read"}
     for content, says in broken.items():
         path.write_bytes(content)
-        with pytest.raises(TraceUnreadable, match=says):
+        with pytest.raises(TableUnreadable, match=says):
             read_trace(path)
 
 
@@ -312,3 +317,61 @@ def test_the_command_replays_failures_and_says_what_they_cost(tmp_path: Path) ->
         assert says in str(refused.exception)
     never = CliRunner().invoke(app, ["simulate", "--trace", str(path), "--lemons", "0.02"])
     assert "give --node-mtbf-hours" in str(never.exception)
+
+
+def test_the_command_replays_recorded_failures_the_same_for_the_same_seed_in_every_process(tmp_path: Path) -> None:
+    """Sets of strings come in another order with another PYTHONHASHSEED: nothing that is decided may."""
+    trace, lost = tmp_path / "trace.csv", tmp_path / "lost.csv"
+    trace.write_text("job_id,submit_s,duration_s,gpus,group\n" + "".join(f"j{n},{n * 600},36000,{(1, 8)[n % 2]},g{n % 3}\n" for n in range(60)))
+    lost.write_text("at_s,node,repair_s\n" + "".join(f"{hour * 1800},machine-{hour % 7},{3600 if hour % 2 else ''}\n" for hour in range(300)) + "x,y,z\n")
+    asked = [sys.executable, "-m", "holdfast.cli", "simulate", "--trace", trace, "--nodes", "6", "--gpus-per-node", "4", "--failures", lost, "--json"]
+
+    def results(hashseed: str, *more: str) -> list[dict[str, Any]]:
+        said = subprocess.run([*asked, *more], env={**os.environ, "PYTHONHASHSEED": hashseed}, check=True, capture_output=True, text=True)
+        assert "lost.csv: line 302 is left out: at_s 'x' is not a number" in said.stderr
+        return [{name: value for name, value in one.items() if name != "took_s"} for one in json.loads(said.stdout)["results"]]
+
+    first, second = results("1", "--seeds", "0-1"), results("2", "--seeds", "0-1", "--policy", "holdfast")
+    assert first == second
+    assert first[0]["hash"] != first[1]["hash"], "which machine is which node is for the seed to say"
+    for one in first:
+        assert (one["unfinished"], one["invariant_failures"]) == (0, 0)
+        assert one["node_failures"] > 10
+        assert one["failure_lost_gpu_h"] > 0
+        assert one["gang_replacements"] + one["gang_requeues"] > 5
+    assert results("1", "--failures-from", "40h")[0]["node_failures"] < first[0]["node_failures"]
+
+
+def test_a_node_that_was_recorded_to_fail_takes_the_work_since_the_last_checkpoint_and_a_restart(tmp_path: Path) -> None:
+    trace, lost = tmp_path / "trace.csv", tmp_path / "lost.csv"
+    trace.write_text("job_id,submit_s,duration_s,gpus,user\nlong,500,14400,4,u\n")
+    lost.write_text("at_s,node,repair_s\n8100,node-0,3600\n")
+    asked = ["simulate", "--trace", str(trace), "--nodes", "1", "--gpus-per-node", "4", "--failures", str(lost), "--json"]
+    said = CliRunner().invoke(app, [*asked, "--policy", "health-blind", "--policy", "holdfast"])
+    assert said.exit_code == 0, said.output
+    blind, ours = json.loads(said.stdout)["results"]
+    assert blind["node_failures"] == blind["gang_requeues"] == 1
+    waited = 900 + 3600 + 300  # Since the checkpoint at 7,200 s of work; the repair; a restart.
+    assert blind["wait_s"]["longest"] == pytest.approx(waited)
+    assert ours["wait_s"]["longest"] == pytest.approx(waited + 6 * HOUR_S), "a gang comes back to a repaired node when its probation is over"
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (["--failures", "LOST", "--policy", "fifo"], "fifo counts GPUs in one pool and has no nodes that could fail"),
+        (["--failures", "LOST", "--node-mtbf-hours", "100"], "both say when nodes fail"),
+        (["--failures", "LOST", "--lemons", "0.1"], "only those fail that were recorded"),
+        (["--failures", "LOST", "--failures-from", "soon"], "--failures-from 'soon' is no time"),
+        (["--failures", "LOST", "--repair-hours", "0"], "hours above 0"),
+        (["--failures", "none.csv"], "cannot be read"),
+        (["--failures-from", "2d"], "give --failures FILE"),
+    ],
+)
+def test_failures_that_cannot_be_replayed_are_refused_in_a_sentence(tmp_path: Path, more: list[str], says: str) -> None:
+    trace, lost = tmp_path / "trace.csv", tmp_path / "lost.csv"
+    trace.write_text("job_id,submit_s,duration_s,gpus\na,0,60,1\n")
+    lost.write_text("at_s,node\n1,a\n")
+    refused = CliRunner().invoke(app, ["simulate", "--trace", str(trace), *[str(lost) if one == "LOST" else one for one in more]])
+    assert refused.exit_code != 0
+    assert says in str(refused.exception)

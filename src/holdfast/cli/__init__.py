@@ -399,23 +399,27 @@ def simulate(
     repair_hours: Annotated[float, typer.Option(metavar="HOURS", help="And is back after so long on average.")] = 4.0,
     lemons: Annotated[float, typer.Option(metavar="PART", help="So many of all nodes, such as 0.02, fail a hundred times as often.")] = 0.0,
     failures: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Without a trace: machines are lost as in this CSV (at_s,node).", show_default="made up")
+        Path | None, typer.Option(metavar="FILE", help="Machines are lost as in this CSV: at_s,node and maybe repair_s.", show_default="made up, or never")
     ] = None,
+    failures_from: Annotated[str, typer.Option(metavar="TIME", help="With a trace: where in FILE to begin, such as 900d.", show_default="its zero")] = "",
     story: Annotated[bool, typer.Option("--story", help="Without a trace: print all that happens.")] = False,
     png: Annotated[Path | None, typer.Option(metavar="FILE", help="With a trace: draw waits and completions into this file. Needs matplotlib.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Replay a trace of jobs under a policy; or, without one, run the core through made-up faults, from seeds."""
-    from holdfast.cli.simulate import Asked, Worlds, fitting, run_replay, run_survey, seeds_of
+    from holdfast.cli.simulate import Worlds, fitting, run_survey, seeds_of
 
     given = [name for name in context.params if (source := context.get_parameter_source(name)) is not None and source.name == "COMMANDLINE"]
     fitting(given, replay=trace is not None)
     chosen = seeds_of(seeds, start, usual=1000 if trace is None else 1)
     if trace is None:
         raise typer.Exit(run_survey(Worlds(seeds=chosen, nodes=nodes, failures=failures, story=story), as_json=as_json))
+    from holdfast.cli.replays import Asked, run_replay
+
     asked = Asked(
         trace=trace, nodes=nodes or 160, gpus_per_node=gpus_per_node, policies=tuple(policy or ["holdfast"]), seeds=chosen, days=days, clip=clip,
-        restart_s=restart_s, node_mtbf_hours=node_mtbf_hours, repair_hours=repair_hours, lemons=lemons,
+        restart_s=restart_s, node_mtbf_hours=node_mtbf_hours, repair_hours=repair_hours, lemons=lemons, failures=failures,
+        failures_from=failures_from,
     )  # fmt: skip
     raise typer.Exit(run_replay(asked, as_json=as_json, png=png))
 

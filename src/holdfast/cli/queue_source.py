@@ -10,14 +10,15 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from holdfast.cli.cluster_file import read_cluster
-from holdfast.cli.simulate import seconds, selected
+from holdfast.cli.replays import seconds, selected
 from holdfast.errors import UserError
 from holdfast.schedule.cluster import Cluster
 from holdfast.schedule.cycle import Decisions, decide
 from holdfast.simulate.policies.named import ON_NODES, scheduler_named
 from holdfast.simulate.policies.ours import Holdfast, nodes_of
 from holdfast.simulate.replay import Replay
-from holdfast.simulate.trace import read_trace, skipped_lines, with_users
+from holdfast.simulate.table import skipped_lines
+from holdfast.simulate.trace import read_trace, refused, with_users
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,13 +46,12 @@ class Source:
         if self.policy not in ON_NODES:
             raise UserError(f"policy {self.policy!r} cannot explain itself; expected {' or '.join(ON_NODES)}")
         trace = with_users(selected(read_trace(path), path, self.days, self.clip), 0)
-        for line in skipped_lines(trace.skipped):
+        large = refused(trace, self.nodes, self.gpus)
+        for line in skipped_lines([*trace.skipped, *large.values()]):
             print(f"holdfast: {path}: {line}", file=sys.stderr)
-        jobs = [job for job in trace.jobs if job.gpus <= self.nodes * self.gpus]
+        jobs = [job for job in trace.jobs if job.id not in large]
         if not jobs:
             raise UserError(f"no job of {path} fits on {self.nodes * self.gpus} GPUs; give more --nodes or --gpus-per-node")
-        if len(jobs) < len(trace.jobs):
-            print(f"holdfast: {len(trace.jobs) - len(jobs):,} jobs ask for more GPUs than the cluster has and are refused", file=sys.stderr)
         first, until = jobs[0].submit_s, self._until(jobs[-1].submit_s)
         if until < first:
             raise UserError(f"--at {self.at} is before the first job of {path}, which was submitted at {first:g}; give a later time")

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from holdfast.cli import png
 from holdfast.simulate.figures import LARGE_GPUS
-from holdfast.simulate.replay import Replay
+from holdfast.simulate.replay import Ran
 
 _LEAST_S = 1.0  # Of a logarithmic axis: no wait at all stands there.
 _BINS = 120
 
 
-def draw(title: str, replays: Sequence[tuple[str, Replay]], path: Path) -> None:
-    """Each replay with its name."""
+def draw(title: str, replays: Sequence[tuple[str, Iterable[Ran]]], path: Path) -> None:
+    """The jobs of each replay, with its name."""
     figure = png.empty(13, 9, title)
     (first, second), (third, fourth) = figure.subplots(2, 2)
-    for name, replay in replays:
-        ended = [one for one in replay.ran.values() if one.end == one.end]
+    for name, ran in replays:
+        ended = [one for one in ran if one.end == one.end]
         submit, work, gpus, end = np.array([(one.job.submit_s, one.job.duration_s, one.job.gpus, one.end) for one in ended], dtype=np.float64).T
         wait = np.maximum(_LEAST_S, end - submit - work)
         for axes, values in ((first, wait), (second, wait[gpus >= LARGE_GPUS]), (third, end - submit)):

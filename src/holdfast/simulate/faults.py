@@ -17,7 +17,7 @@ from holdfast.domain.event import CheckAsked, FindingEnded, FindingMade, NodeCor
 from holdfast.domain.exit import Exit, ExitKind
 from holdfast.domain.finding import Finding
 from holdfast.simulate.control import Crashed
-from holdfast.simulate.failures import Failure, bursts, poisson, recorded, weibull
+from holdfast.simulate.failures import Lost, bursts, poisson, recorded, weibull
 from holdfast.simulate.reliability.repair import Percentiles
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Faults:
         for fault in self.dice.choices([fault for fault, _ in kinds], weights=[weight for _, weight in kinds], k=count):
             self.world.clock.after(self.dice.uniform(0.0, storm_s), fault)
 
-    def plan_lost_nodes(self, storm_s: float, recording: Sequence[Failure]) -> None:
+    def plan_lost_nodes(self, storm_s: float, recording: Sequence[Lost]) -> None:
         """Which machines are lost when: as recorded, or by a process that the seed chooses."""
         world, dice = self.world, self.dice
         nodes, each_s = sorted(world.nodes), storm_s * len(world.nodes) / dice.choice((1, 3, 6))

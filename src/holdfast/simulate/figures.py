@@ -36,6 +36,7 @@ class Figures:
     large_wait_s: Spread | None
     large_completion_s: Spread | None
     utilisation: float
+    preemptions: int
     evictions_a_job: float
     lost_gpu_h: float
     node_failures: int
@@ -66,7 +67,8 @@ def figures(replay: Replay, *, policy: str, gpus: int, took_s: float, share: tup
     return Figures(
         policy=policy, knows=replay.scheduler.knows, jobs=len(ended), wait_s=_spread(wait), completion_s=_spread(completion), first_wait_s=_spread(first),
         large_wait_s=_spread(wait[large]) if large.any() else None, large_completion_s=_spread(completion[large]) if large.any() else None,
-        utilisation=float((work * size).sum() / max(span * gpus, 1e-9)), evictions_a_job=sum(one.evictions for one in ended) / len(ended),
+        utilisation=float((work * size).sum() / max(span * gpus, 1e-9)),
+        preemptions=sum(one.evictions for one in ended), evictions_a_job=sum(one.evictions for one in ended) / len(ended),
         lost_gpu_h=sum(one.lost_gpu_s for one in ended) / 3600, node_failures=replay.failed.nodes,
         gang_replacements=replay.failed.mended["replaced"], gang_shrinks=replay.failed.mended["shrunk"], gang_requeues=replay.failed.mended["requeued"],
         failure_lost_gpu_h=replay.failed.lost_gpu_s / 3600, suspect_gpu_h=replay.failed.suspect_gpu_s / 3600, jain=_jain(replay, completion, work),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from holdfast.simulate.cores import on_cores
-from holdfast.simulate.failures import Failure
+from holdfast.simulate.failures import Lost
 from holdfast.simulate.judge import Broken
 from holdfast.simulate.sites import SITES
 from holdfast.simulate.world import Report, run
@@ -83,7 +83,7 @@ class _Tally:
 
 
 def survey(
-    seeds: Sequence[int], *, processes: int = 1, failures: Sequence[Failure] = (), nodes: int | None = None, each: Callable[[Played], None] = lambda _: None
+    seeds: Sequence[int], *, processes: int = 1, failures: Sequence[Lost] = (), nodes: int | None = None, each: Callable[[Played], None] = lambda _: None
 ) -> Survey:
     """Play each seed, go on after one that breaks a promise, and count. `each` is told of every world, in the order in which they end."""
     block = max(1, min(_BLOCK, _BLOCK * _NODES // (nodes or _NODES)))
@@ -100,11 +100,11 @@ def survey(
     return tally.told(time.perf_counter() - began, processes, stopped=stopped)
 
 
-def _play_all(failures: Sequence[Failure], nodes: int | None, seeds: Iterable[int]) -> list[Played]:
+def _play_all(failures: Sequence[Lost], nodes: int | None, seeds: Iterable[int]) -> list[Played]:
     return [play(seed, failures=failures, nodes=nodes) for seed in seeds]
 
 
-def play(seed: int, *, failures: Sequence[Failure] = (), nodes: int | None = None, lines: list[str] | None = None) -> Played:
+def play(seed: int, *, failures: Sequence[Lost] = (), nodes: int | None = None, lines: list[str] | None = None) -> Played:
     """One world. Whatever the core raises breaks a promise: it is to raise nothing."""
     try:
         return Played(seed=seed, report=run(seed, failures=failures, nodes=nodes, lines=lines))

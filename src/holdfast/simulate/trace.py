@@ -4,26 +4,15 @@
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
-import math
 import random
-import zlib
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from holdfast.errors import UserError
 from holdfast.schedule.policy import CLASSES
+from holdfast.simulate.table import Row, Skipped, TableUnreadable, first_of, maybe, number, rows_of
 
 _NEEDED = ("job_id", "submit_s", "duration_s", "gpus")
-_GZIP = b"\x1f\x8b"
 _RANKS = {-1: "low", 0: "medium", 1: "high"}
-
-
-class TraceUnreadable(UserError):
-    """A file that is no trace."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +28,7 @@ class TraceJob:
     gpus_min: int = 0  # 0: as many as were asked for.
     gpus_max: int = 0
     needs: str = ""  # Another job without whose end it makes no progress.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Skipped:
-    line: int
-    because: str
+    line: int = 0  # Of the file.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,33 +40,31 @@ class Trace:
 
 def read_trace(path: Path) -> Trace:
     """The jobs of a file in order of submission, and the rows that were left out."""
-    try:
-        content = path.read_bytes()
-        text = (gzip.decompress(content) if content.startswith(_GZIP) else content).decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise TraceUnreadable(f"{path} cannot be read: {error}; expected CSV, gzipped or not, beginning with {','.join(_NEEDED)}") from error
-    rows = csv.DictReader(io.StringIO(text.replace("\0", ""), newline=""))
-    missing = [name for name in _NEEDED if name not in (rows.fieldnames or ())]
-    if missing:
-        seen = ",".join(rows.fieldnames or ())[:80]
-        raise TraceUnreadable(f"{path} has no column {' and no column '.join(missing)}: its first line is {seen!r}; name them in it, as in {','.join(_NEEDED)}")
     jobs: dict[str, TraceJob] = {}
-    skipped: list[Skipped] = []
-    try:
-        for row in rows:
-            try:
-                job = _job(row)
-                if job.id in jobs:
-                    raise ValueError(f"job_id {job.id!r} was there before")
-                jobs[job.id] = job
-            except ValueError as error:
-                skipped.append(Skipped(line=rows.line_num, because=str(error)))
-    except csv.Error as error:
-        raise TraceUnreadable(f"{path} is no CSV, line {rows.line_num}: {error}; expected lines such as job-1,0,3600,8") from error
+
+    def take(row: Row, line: int) -> None:
+        job = _job(row, line)
+        if job.id in jobs:
+            raise ValueError(f"job_id {job.id!r} was there before")
+        jobs[job.id] = job
+
+    skipped = rows_of(path, ",".join(_NEEDED), take, lambda names: " and ".join(f"no column {name}" for name in _NEEDED if name not in names))
     if not jobs:
-        why = f"; the first row that was skipped, line {skipped[0].line}: {skipped[0].because}" if skipped else ""
-        raise TraceUnreadable(f"{path} has no job in it{why}; expected rows such as job-1,0,3600,8")
+        raise TableUnreadable(f"{path} has no job in it{first_of(skipped)}; expected rows such as job-1,0,3600,8")
     return Trace(jobs=tuple(sorted(jobs.values(), key=lambda job: job.submit_s)), skipped=tuple(skipped))
+
+
+def refused(trace: Trace, nodes: int, gpus_per_node: int, *, elastic: bool = True) -> dict[str, Skipped]:
+    """The jobs that could never start on this cluster, each with its line and the limit. Who is not `elastic` gives every job as much as it asks for."""
+    there = nodes * gpus_per_node
+    cluster = f"more than the {there:,} of the cluster, {nodes:,} nodes of {gpus_per_node}"
+    found = {}
+    for job in trace.jobs:
+        shrinks = elastic and job.gpus_min > 0
+        least = job.gpus_min if shrinks else job.gpus
+        if least > there:
+            found[job.id] = Skipped(line=job.line, because=f"job {job.id}: {'min_gpus' if shrinks else 'gpus'} is {least:,}, {cluster}")
+    return found
 
 
 def between(trace: Trace, first_day: float, last_day: float) -> Trace:
@@ -104,39 +86,24 @@ def with_users(trace: Trace, seed: int, users: int = 20) -> Trace:
     return replace(trace, jobs=tuple(job if job.user else replace(job, user=dice.choices(names, parts)[0]) for job in trace.jobs), users_made_up=True)
 
 
-def _job(row: dict[str, str | None]) -> TraceJob:
-    if None in row:
-        raise ValueError("it has more fields than the first line")
+def _job(row: Row, line: int) -> TraceJob:
     id = (row["job_id"] or "").strip()
     if not id:
         raise ValueError("job_id is empty")
-    gpus = _whole(row, "gpus", least=1)
-    least, most = _whole(row, "min_gpus", optional=True), _whole(row, "max_gpus", optional=True)
+    gpus = _gpus(row, "gpus", least=1)
+    least, most = _gpus(row, "min_gpus"), _gpus(row, "max_gpus")
     if least > gpus or (most and most < gpus):
         raise ValueError(f"min_gpus {least} and max_gpus {most} do not enclose gpus {gpus}")
-    estimate = _number(row, "estimate_s", optional=True)
+    estimate = maybe(row, "estimate_s") or 0.0  # Others write 0, or -1, where nothing is known.
     return TraceJob(
-        id=id, submit_s=_number(row, "submit_s"), duration_s=_number(row, "duration_s", above=0.0), gpus=gpus, gpus_min=least, gpus_max=most,
+        id=id, line=line, submit_s=number(row, "submit_s"), duration_s=number(row, "duration_s", above=0.0), gpus=gpus, gpus_min=least, gpus_max=most,
         group=(row.get("group") or row.get("vc") or "").strip() or "all", user=(row.get("user") or "").strip(),
         estimate_s=estimate if estimate > 0 else None, priority=_priority(row.get("priority")),
     )  # fmt: skip
 
 
-def _number(row: dict[str, str | None], name: str, *, above: float = -math.inf, optional: bool = False) -> float:
-    text = (row.get(name) or "").strip()
-    if not text and optional:
-        return 0.0
-    try:
-        value = float(text)
-    except ValueError:
-        raise ValueError(f"{name} {text[:40]!r} is not a number") from None
-    if not math.isfinite(value) or value <= above:
-        raise ValueError(f"{name} is {text[:40]}, expected a number{f' above {above:g}' if above > -math.inf else ''}")
-    return value
-
-
-def _whole(row: dict[str, str | None], name: str, *, least: int = 0, optional: bool = False) -> int:
-    value = _number(row, name, optional=optional)
+def _gpus(row: Row, name: str, *, least: int = 0) -> int:
+    value = number(row, name) if least else maybe(row, name) or 0.0
     if value != int(value) or value < least:
         raise ValueError(f"{name} is {value:g}, expected a whole number of {least} or more")
     return int(value)
@@ -147,14 +114,6 @@ def _priority(text: str | None) -> str:
     if text in CLASSES or not text:
         return text or "medium"
     try:
-        return _RANKS[max(-1, min(1, int(text)))]
-    except ValueError:
-        raise ValueError(f"priority {text[:40]!r} is no class; expected one of {', '.join(CLASSES)}, or a whole number: below 0 low, above 0 high") from None
-
-
-def skipped_lines(skipped: Sequence[Skipped], most: int = 5) -> Iterator[str]:
-    """What to tell of rows that were left out."""
-    for one in skipped[:most]:
-        yield f"line {one.line} is left out: {one.because}"
-    if len(skipped) > most:
-        yield f"and {len(skipped) - most:,} more lines"
+        return _RANKS[max(-1, min(1, round(float(text))))]
+    except (ValueError, OverflowError):
+        raise ValueError(f"priority {text[:40]!r} is no class; expected one of {', '.join(CLASSES)}, or a number: below 0 low, above 0 high") from None

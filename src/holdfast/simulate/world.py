@@ -20,7 +20,7 @@ from holdfast.domain.job import JobSpec, Outcome, Policy
 from holdfast.domain.mesh import parsed
 from holdfast.simulate.clock import Clock
 from holdfast.simulate.control import Crashed, Journal, MemoryJournal, VirtualControl
-from holdfast.simulate.failures import Failure
+from holdfast.simulate.failures import Lost
 from holdfast.simulate.faults import Faults
 from holdfast.simulate.judge import Broken, Judge
 from holdfast.simulate.node import VirtualNode
@@ -99,7 +99,7 @@ def run(
     journal: Callable[[], Journal] = MemoryJournal,
     severity: float = 1.0,
     scale: float = 1.0,
-    failures: Sequence[Failure] = (),
+    failures: Sequence[Lost] = (),
     crash_before_write: int = 0,
     crash_after_write: int = 0,
     poisoned: int | None = None,
@@ -199,7 +199,7 @@ def _operate(world: World, seed: int) -> None:
         world.clock.after(at, lambda mended_s=mended_s: world.faults.check_asked(mended_s))  # type: ignore[misc]
 
 
-def _make_trouble(world: World, scale: float, failures: Sequence[Failure]) -> None:
+def _make_trouble(world: World, scale: float, failures: Sequence[Lost]) -> None:
     dice, faults, training, storm_s = world.dice, world.faults, world.training, world.faults.until - _EPOCH
     faults.plan(max(2, round(dice.choice((70, 140, 200)) * scale)), storm_s)
     faults.plan_lost_nodes(storm_s, failures)

@@ -1,0 +1,86 @@
+"""CSV files of others, gzipped or not: whole rows are taken, broken ones are left out, with their line and the reason."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import math
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from holdfast.errors import UserError
+
+Row = dict[str, str | None]
+_GZIP = b"\x1f\x8b"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skipped:
+    line: int
+    because: str
+
+
+class TableUnreadable(UserError):
+    """A file that is no table of what was expected."""
+
+
+def rows_of(path: Path, wanted: str, take: Callable[[Row, int], None], missing: Callable[[Sequence[str]], str]) -> list[Skipped]:
+    """Give each row, with its line, to `take`, which raises ValueError where it makes no sense. `missing` says what the first line lacks, or nothing."""
+    try:
+        content = path.read_bytes()
+        text = (gzip.decompress(content) if content.startswith(_GZIP) else content).decode("utf-8-sig")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise TableUnreadable(f"{path} cannot be read: {error}; expected CSV, gzipped or not, beginning with {wanted}") from error
+    rows = csv.DictReader(io.StringIO(text.replace("\0", ""), newline=""), skipinitialspace=True)
+    skipped: list[Skipped] = []
+    try:
+        rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]
+        if lacks := missing(rows.fieldnames):
+            raise TableUnreadable(f"{path} has {lacks}: its first line is {','.join(rows.fieldnames)[:80]!r}; name them in it, as in {wanted}")
+        for row in rows:
+            try:
+                if None in row:
+                    raise ValueError("it has more fields than the first line")
+                take(row, rows.line_num)
+            except ValueError as error:
+                skipped.append(Skipped(line=rows.line_num, because=str(error)))
+    except csv.Error as error:
+        raise TableUnreadable(f"{path} is no CSV, line {rows.line_num}: {error}; expected lines as below {wanted}") from error
+    return skipped
+
+
+def first_of(skipped: Sequence[Skipped]) -> str:
+    """Why nothing was left of a table."""
+    return f"; the first row that was left out, line {skipped[0].line}: {skipped[0].because}" if skipped else ""
+
+
+def number(row: Row, name: str, *, above: float = -math.inf) -> float:
+    value = maybe(row, name, above=above)
+    if value is None:
+        raise ValueError(f"{name} is empty, expected a number")
+    return value
+
+
+def maybe(row: Row, name: str, *, above: float = -math.inf) -> float | None:
+    """None where there is nothing."""
+    text = (row.get(name) or "").strip()
+    if not text:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        raise ValueError(f"{name} {text[:40]!r} is not a number") from None
+    if not math.isfinite(value) or value <= above:
+        raise ValueError(f"{name} is {text[:40]}, expected a number{f' above {above:g}' if above > -math.inf else ''}")
+    return value
+
+
+def skipped_lines(skipped: Sequence[Skipped], most: int = 5) -> Iterator[str]:
+    """What to tell of rows that were left out."""
+    for one in skipped[:most]:
+        yield f"line {one.line} is left out: {one.because}"
+    if len(skipped) > most:
+        yield f"and {len(skipped) - most:,} more lines"
