@@ -10,6 +10,7 @@ import os
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from holdfast.cli import app
 from holdfast.schedule.cycle import Decisions
 from holdfast.schedule.explain import why
 from holdfast.schedule.job import JobRequest
+from holdfast.schedule.place import NodeRoom
 from holdfast.schedule.policy import DAY_S, HOUR_S, Policy
 from holdfast.schedule.tree import Account
 from holdfast.schedule.view import shares_of
@@ -30,7 +32,7 @@ from holdfast.simulate.failures import outages
 from holdfast.simulate.figures import Figures, figures
 from holdfast.simulate.policies.named import NAMES, ON_NODES, scheduler_named
 from holdfast.simulate.policies.ours import Holdfast, nodes_of
-from holdfast.simulate.replay import Replay
+from holdfast.simulate.replay import Ran, Replay
 from holdfast.simulate.table import TableUnreadable
 from holdfast.simulate.trace import TraceJob, between, clipped, read_trace, with_users
 
@@ -107,18 +109,41 @@ def test_the_same_trace_gives_the_same_decisions() -> None:
 
 
 @pytest.mark.parametrize("cut", [0.3, 0.7])
-def test_nothing_that_is_decided_depends_on_how_long_a_job_still_takes(cut: float) -> None:
-    """Whoever has not ended by then takes ten times as long: all that was decided before stays as it was."""
-    jobs, then = _made_up(7, 500), cut * 3 * DAY_S
-    first = Replay(jobs, Holdfast(nodes_of(4, 8)), log=[]).run()
-    longer = [dataclasses.replace(job, duration_s=job.duration_s * 10 + 1) if first.ran[job.id].end >= then else job for job in jobs]
-    second = Replay(longer, Holdfast(nodes_of(4, 8)), log=[]).run()
-    assert first.log is not None
-    assert second.log is not None
-    before = [one for one in first.log if one[0] < then]
-    assert len(before) > 50
+@pytest.mark.parametrize("elastic", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+def test_nothing_that_is_decided_depends_on_how_long_a_job_still_takes(cut: float, elastic: bool, fails: bool) -> None:
+    """Who has not ended by then takes ten times as long, or, where it has not begun, a second: what was decided before stays as it was, and when."""
+    jobs, then = _made_up(7, 300), cut * 3 * DAY_S
+    if elastic:
+        jobs = [dataclasses.replace(job, gpus_min=1, gpus_max=12) if number % 3 == 0 else job for number, job in enumerate(jobs)]
+    failing = outages(4, mtbf_s=12 * HOUR_S, seed=3, first_at=0.0, last_at=3 * DAY_S) if fails else None
+
+    def decided(jobs: Sequence[TraceJob]) -> tuple[list[tuple[float, Decisions]], dict[str, Ran]]:
+        ran = Replay(jobs, watched := Watched(nodes_of(4, 8)), outages=failing, until=then).run().ran
+        return watched.log, ran
+
+    before, ran = decided(jobs)
+    assert len(before) > 100
     assert any(decisions.evictions for _, decisions in before)
-    assert before == [one for one in second.log if one[0] < then]
+    assert any(decisions.resizes for _, decisions in before) is elastic
+    assert any(decisions.mends for _, decisions in before) is fails
+    longer = [job if ran[job.id].end <= then else dataclasses.replace(job, duration_s=job.duration_s * 10 + 1) for job in jobs]
+    shorter = [job if ran[job.id].first_start <= then else dataclasses.replace(job, duration_s=1.0) for job in jobs]
+    assert sum(one != other for one, other in zip(longer, jobs, strict=True)) > 50
+    assert sum(one != other for one, other in zip(shorter, jobs, strict=True)) > 20
+    assert decided(longer)[0] == decided(shorter)[0] == before
+
+
+class Watched(Holdfast):
+    """Keeps all that it decided, also where that was nothing: when it is woken must not depend on what it may not know either."""
+
+    def __init__(self, nodes: list[NodeRoom]) -> None:
+        super().__init__(nodes)
+        self.log: list[tuple[float, Decisions]] = []
+
+    def decide(self, now: float) -> Decisions:
+        self.log.append((now, super().decide(now)))
+        return self.log[-1][1]
 
 
 def test_with_a_constant_backlog_of_all_every_group_and_user_gets_its_weights_part() -> None:
