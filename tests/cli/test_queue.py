@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,66 @@ def test_json_is_read_as_yaml_is(tmp_path: Path) -> None:
     assert [job["state"] for job in queue["jobs"]] == ["runs", "runs", "waits", "waits"]  # type: ignore[attr-defined]
     shares = {row["name"]: row["entitled_share"] for row in _asked("shares", "--cluster", str(path))["accounts"]}  # type: ignore[attr-defined]
     assert [shares[f"u{n}"] for n in range(4)] == [0.25] * 4
+
+
+def _shares(tmp_path: Path, gpus: int, *jobs: tuple[str, str, int]) -> dict[str, float]:
+    """In percent, of a cluster of one node in which each job wants so many GPUs; processes by the name of their job."""
+    path = tmp_path / "cluster.json"
+    path.write_text(json.dumps({"nodes": [{"name": "a", "gpus": gpus}], "jobs": [{"id": id, "user": user, "gpus": wants} for id, user, wants in jobs]}))
+    rows = _asked("shares", "--jobs", "--cluster", str(path))["accounts"]
+    assert isinstance(rows, list)
+    named, job = {}, ""
+    for row in rows:
+        job = row["name"] if row["kind"] == "job" else job
+        named[f"{job}, {row['name']}" if row["kind"] == "process" else row["name"]] = 100 * row["entitled_share"]
+    return named
+
+
+def test_four_equal_users_get_a_quarter_each_a_fifth_makes_it_a_fifth_and_two_jobs_halve_what_their_user_gets(tmp_path: Path) -> None:
+    four = [(f"job of {user}", user, 40) for user in "abcd"]
+    shares = _shares(tmp_path, 40, *four)
+    assert [shares[user] for user in "abcd"] == pytest.approx([25.0] * 4)
+    assert shares["job of a, each of 40"] == pytest.approx(25 / 40)
+    shares = _shares(tmp_path, 40, *four, ("job of e", "e", 40))
+    assert [shares[user] for user in "abcde"] == pytest.approx([20.0] * 5)
+    shares = _shares(tmp_path, 40, *four, ("second of a", "a", 40))
+    assert [shares[name] for name in ("a", "job of a", "second of a", "b")] == pytest.approx([25.0, 12.5, 12.5, 25.0])
+
+
+def test_three_groups_of_3_2_and_4_users_share_by_group_first(tmp_path: Path) -> None:
+    users = [f"{group}/{group}{user}" for group, count in (("x", 3), ("y", 2), ("z", 4)) for user in range(count)]
+    shares = _shares(tmp_path, 36, *((f"job of {user}", user, 36) for user in users))
+    assert [shares[name] for name in ("x0", "x2", "y0", "y1", "z0", "z3")] == pytest.approx([100 / 9] * 2 + [100 / 6] * 2 + [100 / 12] * 2)
+
+
+def test_the_rule_goes_down_to_processes_and_a_job_gets_no_more_than_it_could_use(tmp_path: Path) -> None:
+    shares = _shares(tmp_path, 8, ("wide", "a", 4), ("one", "b", 1), ("gang", "b", 8))
+    assert [shares[name] for name in ("a", "wide", "wide, each of 4")] == pytest.approx([50.0, 50.0, 12.5])
+    assert [shares[name] for name in ("b", "one", "gang", "gang, each of 8")] == pytest.approx([50.0, 12.5, 37.5, 37.5 / 8])
+    assert "one, each of 1" not in shares, "a single process is the job"
+
+
+def test_what_each_job_has_used_is_shown_and_adds_up_to_what_its_user_has(tmp_path: Path) -> None:
+    rows = _asked("shares", "--jobs", *_trace(tmp_path), "--at", "3h")["accounts"]
+    assert isinstance(rows, list)
+    user = next(number for number, row in enumerate(rows) if row["name"] == "u0" and row["used_gpu_h"] > 1)
+    below = []
+    for row in rows[user + 1 :]:
+        if row["depth"] <= rows[user]["depth"]:
+            break
+        below.append(row)
+    assert sum(row["used_gpu_h"] for row in below if row["kind"] == "job") == pytest.approx(rows[user]["used_gpu_h"])
+    assert all(row["kind"] == "process" and row["count"] * row["used_gpu_h"] == pytest.approx(job["used_gpu_h"])
+               for job, row in pairwise(below) if row["kind"] != "job")  # fmt: skip
+    assert sum(row["used_share"] for row in rows if row["depth"] == 1) == pytest.approx(1.0)
+    assert "each of 4" in _said("shares", "--jobs", *_trace(tmp_path), "--at", "3h")
+
+
+def test_the_table_of_shares_loses_its_bars_before_it_loses_a_number() -> None:
+    for width in ("70", "80", "120"):
+        said = CliRunner().invoke(app, ["shares", "--jobs", "--cluster", str(EXAMPLE)], env={"COLUMNS": width}).output
+        assert "…" not in said
+        assert ("█" in said) == (width != "70")
 
 
 def test_a_job_that_needs_one_below_it_in_the_file_says_so(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -19,9 +20,9 @@ from holdfast.errors import UserError
 from holdfast.schedule.cluster import Cluster
 from holdfast.schedule.cycle import Decisions
 from holdfast.schedule.forecast import Expected
-from holdfast.schedule.view import Entry, queue_of, shares_of
+from holdfast.schedule.view import Entry, ShareRow, queue_of, shares_of
 
-_BAR, _BAR_LEAST, _BESIDE = 20, 3, 72  # Cells of a bar, where there is room and where not, and of all else in a row of shares.
+_BAR, _BAR_LEAST = 20, 3  # Cells of a bar of shares: with fewer it says nothing, and is left out.
 _ROWS = 40
 _AHEAD = 5
 
@@ -94,26 +95,43 @@ def show_why(source: Source, job: str, *, as_json: bool) -> None:
 
 def show_shares(source: Source, *, jobs: bool, as_json: bool) -> None:
     cluster, _ = source.look()
-    rows = shares_of(cluster, jobs=jobs)
+    rows, capacity = shares_of(cluster, jobs=jobs), max(1, cluster.fleet.capacity_gpus)
     if as_json:
-        print(json.dumps({**_where(cluster), "accounts": [_finite(dataclasses.asdict(row)) for row in rows]}, indent=2))
+        print(json.dumps({**_where(cluster), "accounts": [dataclasses.asdict(row) for row in rows]}, indent=2))
         return
     console = Console()
-    table = Table(box=None, title=f"shares of {cluster.fleet.capacity_gpus:,} GPUs; use in GPU-hours, halved every {duration(cluster.policy.half_life_s)}")
-    for heading in ("account", "weight", "entitled", "", "used", "of all", "runs", "", "waits", "quota", "limit"):
-        table.add_column(heading, justify="left" if heading in ("account", "") else "right", no_wrap=True)
-    capacity, plain = max(1, cluster.fleet.capacity_gpus), "utf" not in console.encoding.lower()
-    names = max(len(row.name) + 2 * row.depth for row in rows)
-    cells = max(_BAR_LEAST, min(_BAR, (console.width - names - _BESIDE) // 2))
-    for row in rows:
-        limit = "" if row.limit_gpus is None else str(row.limit_gpus)
-        table.add_row(
-            Text("  " * row.depth + one_line(row.name), style="dim" if row.is_job else ""), f"{row.weight:g}", f"{100 * row.entitled_share:.1f} %",
-            _bar(row.entitled_share, "green", cells, plain=plain), "" if row.is_job else f"{row.used_gpu_h:,.0f}",
-            "" if row.is_job else f"{100 * row.used_share:.1f} %",
-            f"{row.running_gpus:,}", _bar(row.running_gpus / capacity, "blue", cells, plain=plain), f"{row.waiting_gpus:,}", str(row.quota_gpus or ""), limit,
-        )  # fmt: skip
+    columns = {heading: cells for heading, cells in _columns(rows).items() if any(cells)}
+    widths = {heading: max(map(cell_len, (heading, *cells))) for heading, cells in columns.items()}
+    bar = min(_BAR, (console.width - sum(widths.values()) - len(widths)) // 2 - 1)  # Cells of one, of which there are two.
+    bars = {"entitled": ("green", [row.entitled_share for row in rows]), "runs": ("blue", [row.running_gpus / capacity for row in rows])}
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    drawn: list[list[Text]] = []
+    for heading, cells in columns.items():
+        first = heading == "account"
+        table.add_column(heading, justify="left" if first else "right", no_wrap=True, min_width=None if first else widths[heading])
+        drawn.append([Text(cell, style="" if row.kind == "account" else "dim") for row, cell in zip(rows, cells, strict=True)])
+        if heading in bars and bar >= _BAR_LEAST:
+            table.add_column(no_wrap=True)
+            colour, shares = bars[heading]
+            drawn.append([_bar(share, colour, bar, plain="utf" not in console.encoding.lower()) for share in shares])
+    for line in zip(*drawn, strict=True):
+        table.add_row(*line)
+    console.print(f"shares of {capacity:,} GPUs; use in GPU-hours, halved every {duration(cluster.policy.half_life_s)}", highlight=False)
     console.print(table)
+
+
+def _columns(rows: Sequence[ShareRow]) -> dict[str, list[str]]:
+    return {
+        "account": ["  " * row.depth + one_line(row.name) for row in rows],
+        "weight": [f"{row.weight:g}" for row in rows],
+        "entitled": [f"{100 * row.entitled_share:.1f} %" for row in rows],
+        "used": [f"{row.used_gpu_h:,.{int(0 < row.used_gpu_h < 10)}f}" for row in rows],
+        "of all": [f"{100 * row.used_share:.1f} %" for row in rows],
+        "runs": [f"{row.running_gpus:,}" for row in rows],
+        "waits": [f"{row.waiting_gpus:,}" for row in rows],
+        "quota": [str(row.quota_gpus or "") for row in rows],
+        "limit": ["" if row.limit_gpus is None else str(row.limit_gpus) for row in rows],
+    }
 
 
 def _bar(share: float, colour: str, cells: int, *, plain: bool) -> Text:
@@ -150,10 +168,6 @@ def _record(one: Entry, cluster: Cluster) -> dict[str, Any]:
     if one.expected is not None:
         record["expected"] = {f"{name}_s": at if math.isfinite(at) else None for name, at in dataclasses.asdict(one.expected).items()}
     return record
-
-
-def _finite(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if isinstance(value, float) and not math.isfinite(value) else value for name, value in record.items()}
 
 
 def _decided(decided: Decisions) -> dict[str, Any]:

@@ -44,9 +44,9 @@ def why(
 
 def shares(
     cluster: ClusterFile = None, trace: TraceFile = None, at: At = "", nodes: Nodes = 160, gpus_per_node: GpusPerNode = 8, policy: PolicyName = "holdfast",
-    days: Days = "", clip: Clip = "", jobs: Annotated[bool, typer.Option("--jobs", help="Down to jobs.")] = False, as_json: AsJson = False,
+    days: Days = "", clip: Clip = "", jobs: Annotated[bool, typer.Option("--jobs", help="Down to jobs and their processes.")] = False, as_json: AsJson = False,
 ) -> None:  # fmt: skip
-    """Show what each group and user is entitled to, has used, and runs."""
+    """Show what each group and user is entitled to, has used, and runs; with --jobs each job too, and what its processes have of it."""
     from holdfast.cli.queue_shown import show_shares
     from holdfast.cli.queue_source import Source
 

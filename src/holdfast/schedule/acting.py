@@ -87,7 +87,7 @@ class Acting(Known):
             self.fleet.take(job, extras, extra=True)
         change = job.gpus_now - before
         self._count_gpus(job, change, extra=True)
-        self.usage.change(job.line, change * job.priority.factor, now)
+        self._charge(job, change, now)
 
     def reserve(self, job: Job, nodes: tuple[int, ...], at: float, now: float) -> None:
         """Keep these nodes for a job that waits, in the place of those it had. It stands in no queue while it has them: the cycle looks at it first."""
@@ -127,12 +127,12 @@ class Acting(Known):
     # Inside: into the queue and out of it, onto nodes and off them.
 
     def _release(self, job: Job, now: float) -> None:
-        self.usage.change(job.line, job.gpus * job.priority.factor, now)
+        self._charge(job, job.gpus, now)
 
     def _gather(self, job: Job, now: float) -> None:
         """A released gang has to find itself again, and is not charged until it has."""
         if job not in self.gangs:
-            self.usage.change(job.line, -job.gpus * job.priority.factor, now)
+            self._charge(job, -job.gpus, now)
             job.attained_s, job.since = job.attained_s + now - job.since, now
         self.gangs[job] = Gang(job.gpus)
         self._timer(now + self.policy.release_s, APART, job)
@@ -143,7 +143,7 @@ class Acting(Known):
         if job in self.gangs:
             del self.gangs[job]  # Never released: nothing was charged.
         else:
-            self.usage.change(job.line, -job.gpus * job.priority.factor, now)
+            self._charge(job, -job.gpus, now)
             job.attained_s += now - job.since
             if job.failures and now - job.since >= self.policy.crash_s:
                 job.failures = 0
@@ -155,6 +155,12 @@ class Acting(Known):
         job.ticket += 1
         del self.running[job]
         self.elastic.pop(job, None)
+
+    def _charge(self, job: Job, gpus: int, now: float) -> None:
+        """From now on it uses so many more, or fewer, and so do all above it."""
+        rate = gpus * job.priority.factor
+        job.use.change(rate, now)
+        self.usage.change(job.line, rate, now)
 
     def _trial_over(self, job: Job) -> None:
         if job.on_trial:

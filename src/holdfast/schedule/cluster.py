@@ -41,7 +41,8 @@ class Cluster(Acting):
         self._grow()
         self._users.add(account)
         self._numbers += 1
-        job = Job(request, number=self._numbers, account=account, line=self.tree.lines[account], priority=self.policy.classes[request.priority], now=now)
+        kind, line = self.policy.classes[request.priority], self.tree.lines[account]
+        job = Job(request, number=self._numbers, account=account, line=line, priority=kind, use=self.usage.meter(), now=now)
         self.jobs[request.id] = job
         self._wanted[account] = self._wanted.get(account, 0.0) + job.gpus_most
         self.estimates.arrivals.append((now, request))

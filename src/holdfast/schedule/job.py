@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from holdfast.errors import UserError
 from holdfast.schedule.policy import PriorityClass
+from holdfast.schedule.usage import Meter
 
 Placement = tuple[tuple[int, int], ...]  # (node, GPUs on it), by node.
 
@@ -48,16 +49,17 @@ class Job:
         "account", "attained_s", "banned_until", "evicted_at", "extras", "failures", "firm", "gpus",
         "lane", "line", "loose", "loose_at", "missing",
         "number", "on_trial", "overdue", "placement", "priority", "reason", "request", "resized_at", "saved_at", "seen_estimate_s", "since",
-        "stands_at", "submitted_at", "ticket", "waited_s",
+        "stands_at", "submitted_at", "ticket", "use", "waited_s",
     )  # fmt: skip
 
-    def __init__(self, request: JobRequest, *, number: int, account: int, line: tuple[int, ...], priority: PriorityClass, now: float) -> None:
+    def __init__(self, request: JobRequest, *, number: int, account: int, line: tuple[int, ...], priority: PriorityClass, use: Meter, now: float) -> None:
         self.request = request
         self.number = number  # In order of submission; settles every tie.
         self.account = account
         self.line = line
         self.gpus = request.gpus
         self.priority = priority
+        self.use = use
         self.submitted_at = now
         self.stands_at = now  # Its place in the queue: first when a node failed it, last after a crash loop, later by what it has run loose.
         self.since = now  # Of waiting, or of running.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 from holdfast.schedule.cluster import Cluster
 from holdfast.schedule.explain import Reason, why
@@ -33,20 +33,21 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareRow:
-    """An account, or with jobs shown a job, in the order of the tree."""
+    """An account, or with jobs shown a job, or the processes of one, which are all alike; in the order of the tree."""
 
+    kind: str  # account, job, process
     name: str
     depth: int
-    weight: float
+    weight: float = 1.0
+    count: int = 1  # So many processes have this each.
     entitled_gpus: float  # Now, for what it runs and waits for: water-filled, quotas first.
     entitled_share: float  # Of the cluster.
     used_gpu_h: float  # Decayed.
     used_share: float  # Of what all used.
-    running_gpus: int
-    waiting_gpus: int
+    running_gpus: int = 0
+    waiting_gpus: int = 0
     quota_gpus: int = 0
     limit_gpus: int | None = None
-    is_job: bool = False
 
 
 def queue_of(cluster: Cluster) -> tuple[Entry, ...]:
@@ -72,38 +73,46 @@ def _entry(cluster: Cluster, job: Job, place: int | None = None, expected: Expec
 
 def shares_of(cluster: Cluster, *, jobs: bool = False) -> tuple[ShareRow, ...]:
     """The tree from the top. Who neither runs nor waits is entitled to nothing now, and his part is lent."""
-    tree, now = cluster.tree, cluster.now
-    waiting = [0] * len(tree.accounts)
-    of: dict[int, list[Job]] = {}
-    for job in cluster.jobs.values():
-        of.setdefault(job.account, []).append(job)
-        for account in job.line if not job.running else ():
-            waiting[account] += job.gpus
-    capacity = float(cluster.fleet.capacity_gpus)
-    parts = cluster.entitled()
-    used = [cluster.usage.used(account, now) / 3600 for account in range(len(tree.accounts))]
-    rows: list[ShareRow] = []
+    return tuple(_Shares(cluster).rows(ROOT, 0, jobs=jobs))
 
-    def walk(account: int, depth: int) -> None:
-        rows.append(
-            ShareRow(
-                name=tree.accounts[account].name, depth=depth, weight=tree.weights[account], entitled_gpus=parts[account],
-                entitled_share=parts[account] / capacity if capacity else 0.0, used_gpu_h=used[account],
-                used_share=used[account] / used[ROOT] if used[ROOT] > 0 else 0.0, running_gpus=cluster.gpus[account], waiting_gpus=waiting[account],
-                quota_gpus=tree.quotas[account], limit_gpus=tree.limits[account],
-            )
-        )
+
+class _Shares:
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster, self.now = cluster, cluster.now
+        self.parts = cluster.entitled()
+        self.used_s = cluster.usage.used(ROOT, cluster.now)
+        self.waiting = [0] * len(cluster.tree.accounts)
+        self.jobs: dict[int, list[Job]] = {}  # By account.
+        for job in cluster.jobs.values():
+            self.jobs.setdefault(job.account, []).append(job)
+            for account in job.line if not job.running else ():
+                self.waiting[account] += job.gpus
+
+    def rows(self, account: int, depth: int, *, jobs: bool) -> Iterator[ShareRow]:
+        cluster, tree = self.cluster, self.cluster.tree
+        row = self.row("account", tree.accounts[account].name, depth, self.parts[account], cluster.usage.used(account, self.now))
+        yield replace(
+            row, weight=tree.weights[account], running_gpus=cluster.gpus[account], waiting_gpus=self.waiting[account], quota_gpus=tree.quotas[account],
+            limit_gpus=tree.limits[account],
+        )  # fmt: skip
         for child in tree.children[account]:
-            walk(child, depth + 1)
-        mine = of.get(account, []) if jobs else []
-        for job, part in zip(mine, poured(parts[account], [1.0] * len(mine), [float(job.gpus_most) for job in mine]), strict=True):
-            runs = job.gpus_now
-            rows.append(
-                ShareRow(
-                    name=job.request.id, depth=depth + 1, weight=1.0, entitled_gpus=part, entitled_share=part / capacity if capacity else 0.0,
-                    used_gpu_h=math.nan, used_share=math.nan, running_gpus=runs, waiting_gpus=0 if runs else job.gpus, is_job=True,
-                )
-            )
+            yield from self.rows(child, depth + 1, jobs=jobs)
+        mine = self.jobs.get(account, []) if jobs else []
+        for job, part in zip(mine, poured(self.parts[account], [1.0] * len(mine), [float(job.gpus_most) for job in mine]), strict=True):
+            yield from self.of_job(job, part, depth + 1)
 
-    walk(ROOT, 0)
-    return tuple(rows)
+    def of_job(self, job: Job, part: float, depth: int) -> Iterator[ShareRow]:
+        """The job, and what each of its processes has of it, a process to a GPU; a single one is the job."""
+        used_s, count = job.use.used(self.now), job.gpus_now or job.gpus
+        row = self.row("job", job.request.id, depth, part, used_s)
+        yield replace(row, running_gpus=count) if job.running else replace(row, waiting_gpus=count)
+        if count > 1:
+            row = self.row("process", f"each of {count}", depth + 1, poured(part, [1.0] * count, [1.0] * count)[0], used_s / count)
+            yield replace(row, count=count, running_gpus=1) if job.running else replace(row, count=count, waiting_gpus=1)
+
+    def row(self, kind: str, name: str, depth: int, entitled_gpus: float, used_s: float) -> ShareRow:
+        capacity = self.cluster.fleet.capacity_gpus
+        return ShareRow(
+            kind=kind, name=name, depth=depth, entitled_gpus=entitled_gpus, entitled_share=entitled_gpus / capacity if capacity else 0.0,
+            used_gpu_h=used_s / 3600, used_share=used_s / self.used_s if self.used_s > 0 else 0.0,
+        )  # fmt: skip
