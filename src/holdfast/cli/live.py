@@ -259,7 +259,8 @@ def summary_lines(state: State) -> list[str]:
         bill = bill_of(state, incident)
         told = f"incident {incident.id}: {cause_of(incident)}; remedy: {remedy_of(incident)}"
         if incident.stands:
-            lines.append(f"{told} for {duration((incident.closed_at or state.at) - incident.began_at)} beside the running job")
+            cost = f"; then {duration(sum(bill.values()))} ({bill_sentence(bill)})" if bill else ""
+            lines.append(f"{told}; {duration((incident.closed_at or state.at) - incident.began_at)} beside the running job{cost}")
         else:
             lines.append(f"{told}; {str(incident.phase).replace('_', ' ')} after {duration(sum(bill.values()))} ({bill_sentence(bill)})")
     return lines

@@ -148,7 +148,7 @@ def culprit_of(diagnosis: Diagnosis | Finding) -> str:
 
 
 def remedy_of(incident: Incident) -> str:
-    if incident.stands and not any(line.what.startswith("acting:") for line in incident.story):
+    if incident.stands and not incident.acted:
         return "watched"
     if not incident.plans:
         return "none yet"

@@ -123,14 +123,7 @@ class Base:
     def _close(self, incident: Incident, to: IncidentPhase, because: str, *, step_after: int = -1) -> None:
         """End an incident and write its bill: what the ledger holds since it began."""
         state = self.state
-        costs: dict[str, float] = {}
-        for span in state.ledger.spans:
-            seconds = min(span.until, state.at) - max(span.since, incident.began_at)
-            if seconds > 0 and span.bucket is not Bucket.PRODUCTIVE:
-                costs[span.bucket] = costs.get(span.bucket, 0.0) + seconds
-        if state.gang is not None and state.gang.restore_s and Bucket.RENDEZVOUS in costs:
-            costs[Bucket.RESTORE] = min(state.gang.restore_s, costs[Bucket.RENDEZVOUS])
-            costs[Bucket.RENDEZVOUS] -= costs[Bucket.RESTORE]
+        costs = state.bill(incident.began_at)
         kept = state.gang is not None and bool(state.gang.kept)
         self._keep(replace(incident.move(to, at=state.at, because=because), costs=costs, step_after=step_after, kept=kept))
 

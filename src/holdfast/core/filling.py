@@ -52,7 +52,7 @@ def found(state: State, finding: Finding) -> bool:
 def act(state: State, incident: Incident) -> None:
     """The plan is carried out: the gang is to save and to start again."""
     plan, diagnosis = incident.plans[-1], incident.diagnoses[-1]
-    _keep(state, incident.tell(state.at, f"acting: {plan.name}: {plan.because}"))
+    _keep(state, incident.act(state.at, plan))
     state.attempts.append(verifying.attempt(state, diagnosis, plan.rung, diagnosis.node))
     state.fitting, state.renewing = plan.fitting or state.fitting, plan.because
 
@@ -64,11 +64,10 @@ def is_planned(incident: Incident) -> bool:
 def settled(state: State) -> None:
     """A gang works: it was started again before its memory was full."""
     for incident in state.incidents:
-        acted = next((line.at for line in incident.story if line.what.startswith("acting: ")), None)
-        if is_planned(incident) and not incident.is_open and not incident.outcome and acted is not None:
+        if is_planned(incident) and not incident.is_open and not incident.outcome and incident.acted:
             begins = f", from step {state.gang.restore_step}" if state.gang is not None and state.gang.restore_step >= 0 else ""
-            said = f"{verifying.WORKED}: all ranks work again {state.at - acted:.1f} s later{begins}"
-            _keep(state, replace(incident.tell(state.at, said), outcome=verifying.WORKED))
+            said = f"{verifying.WORKED}: all ranks work again {state.at - incident.acted[-1]:.1f} s later{begins}"
+            _keep(state, replace(incident.tell(state.at, said), outcome=verifying.WORKED, costs=state.bill(incident.acted[-1])))
 
 
 def _diagnosis(state: State, finding: Finding) -> Diagnosis:
@@ -90,8 +89,8 @@ def _plan(state: State, diagnosis: Diagnosis) -> Plan | str:
     adjustment = adjust(diagnosis, state.fitting, history, spec.resources)
     if adjustment is None or adjustment.fitting is None or (diagnosis.leak and adjustment.fitting != state.fitting):
         return adjustment.because if adjustment is not None and adjustment.fitting is None else "nothing that could be changed would help"
-    because = f"before its memory is full: {diagnosis.because}; {adjustment.because}"
-    return Plan(rung=Rung.RESPAWN, because=because, fitting=adjustment.fitting)
+    grows = "" if diagnosis.leak else f"{diagnosis.because}; "  # Of a leak the adjustment tells it.
+    return Plan(rung=Rung.RESPAWN, because=f"before its memory is full: {grows}{adjustment.because}", fitting=adjustment.fitting)
 
 
 def _keep(state: State, incident: Incident) -> None:

@@ -26,7 +26,6 @@ from holdfast.recover.slow import LEAST, SLOW, Held, Stay
 WEIGH, PROVE, BACK = "slow since ", "faster without ", "slow no more "  # Deadlines, with a generation and a key, an incident and a node behind.
 _BECAUSE: Final = "slow: "  # A cordon of ours begins so.
 _OF_THE_NODE: Final = frozenset({SLOW, "throttled", "held_back", "busy_host", "lossy_network", "slow_peer", "gpu_fault"})  # What does not come along.
-_ACTING: Final = "acting:"
 _BEGINNING_S: Final = 60.0  # Of a gang. Who is slow by then was not seen to keep up.
 
 
@@ -79,7 +78,7 @@ def stays(state: State, incident: Incident, deadline: str, why: Stay) -> None:
 
 def attempts(state: State) -> list[Attempt]:
     """What was done about it before, as budgets count it."""
-    moved = [(one.plans[-1].rung, line.at) for one in state.incidents if is_planned(one) for line in one.story if line.what.startswith(_ACTING)]
+    moved = [(one.plans[-1].rung, at) for one in state.incidents if is_planned(one) for at in one.acted]
     return [Attempt(cause=SLOW, fingerprint="", step=-1, progressed=True, rung=rung, at=at) for rung, at in moved]
 
 
@@ -87,7 +86,7 @@ def act(state: State, incident: Incident) -> None:
     """The plan is carried out: the gang is to leave the node."""
     assert state.spec is not None
     plan, node = incident.plans[-1], incident.plans[-1].drop[0]
-    _keep(state, incident.tell(state.at, f"{_ACTING} {plan.name}: {plan.because}"))
+    _keep(state, incident.act(state.at, plan))
     state.cordoned.setdefault(node, f"{_BECAUSE}{leading(incident.findings).because}")
     state.draining = tuple(dict.fromkeys((*state.draining, node)))
     checks.suspect(state, node, plan.because)
@@ -100,6 +99,8 @@ def settled(state: State) -> None:
     assert state.spec is not None
     for incident in state.incidents:
         if _is_to_prove(state, incident):
+            if not incident.costs:
+                _keep(state, replace(incident, costs=state.bill(incident.acted[-1])))
             state.deadlines.setdefault(f"{PROVE}{incident.id}", state.at + state.spec.policy.verify_s)
 
 

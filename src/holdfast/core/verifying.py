@@ -57,7 +57,7 @@ def judge(state: State, incident: Incident, diagnosis: Diagnosis) -> None:
     """A fault was diagnosed: does it speak against a remedy that has not proved itself?"""
     assert state.spec is not None
     state.deadlines.pop(DEADLINE, None)
-    if any(line.what.startswith("acting:") for line in incident.story):  # The gang has not worked since the plan before.
+    if incident.acted:  # The gang has not worked since the plan before.
         last = state.attempts[-1] if state.attempts else None
         if last is not None and (last.cause, last.fingerprint) == (diagnosis.cause, diagnosis.fingerprint):
             state.attempts[-1] = replace(last, came_back=True)

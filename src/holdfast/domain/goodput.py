@@ -83,6 +83,18 @@ class Ledger:
         self.moved[into] = self.moved.get(into, 0.0) + seconds
         return seconds
 
+    def bill(self, since: float, until: float, restore_s: float = 0.0) -> dict[str, float]:
+        """What was not productive between the two, by bucket. Of the last rendezvous in it `restore_s` were for the state."""
+        costs: dict[str, float] = {}
+        for span in self.spans:
+            seconds = min(span.until, until) - max(span.since, since)
+            if seconds > 0 and span.bucket is not Bucket.PRODUCTIVE:
+                costs[span.bucket] = costs.get(span.bucket, 0.0) + seconds
+        if restore_s and Bucket.RENDEZVOUS in costs:
+            costs[Bucket.RESTORE] = min(restore_s, costs[Bucket.RENDEZVOUS])
+            costs[Bucket.RENDEZVOUS] -= costs[Bucket.RESTORE]
+        return costs
+
     @property
     def open_bucket(self) -> Bucket | None:
         return self.spans[-1].bucket if self.spans else None

@@ -81,6 +81,15 @@ class Incident:
         """Whether everything it is about has ended."""
         return all(finding.key in self.ended for finding in self.findings)
 
+    @property
+    def acted(self) -> tuple[float, ...]:
+        """When each plan that was carried out was begun with."""
+        return tuple(line.at for line in self.story if line.what.startswith(f"{IncidentPhase.ACTING}:"))
+
+    def act(self, at: float, plan: Plan) -> Incident:
+        """The plan of one that stands beside its gang is begun with."""
+        return self.tell(at, f"{IncidentPhase.ACTING}: {plan.name}: {plan.because}")
+
     def move(self, to: IncidentPhase, *, at: float, because: str) -> Incident:
         if to not in NEXT[self.phase]:
             told = "\n  ".join(f"{line.at:.3f} {line.what}" for line in self.story)

@@ -203,3 +203,7 @@ class State:
         if self.spec is None:
             return 0
         return len(self.gang.nodes) * self.spec.ranks_per_node if self.gang is not None else self.spec.world_size
+
+    def bill(self, since: float) -> dict[str, float]:
+        """What was not productive from then until now, by bucket."""
+        return self.ledger.bill(since, self.at, self.gang.restore_s if self.gang is not None else 0.0)

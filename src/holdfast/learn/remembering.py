@@ -48,7 +48,7 @@ def _node(incident: Incident) -> str:
 def _remedies(incident: Incident) -> tuple[PastRemedy, ...]:
     """Every plan but the last met another fault. The last one is counted when it is known what came of it: a job may end before. What each cost is the time
     from when it was chosen to when the next one was, or to the end."""
-    chosen_at = [line.at for line in incident.story if line.what.startswith("acting:")]
+    chosen_at = incident.acted
     ends = [*chosen_at[1:], incident.closed_at if incident.closed_at is not None else (chosen_at or [0.0])[-1]]
     acted = [plan for plan in incident.plans if plan.rung.name != "STOP"]
     found = []
