@@ -7,16 +7,19 @@ import runpy
 import signal
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
+import pytest
 from end_to_end.jobs import SCRIPTS, Job, eventually, lose_node
 from trainer.gang import run_gang
 
-from holdfast.domain.incident import IncidentPhase
+from holdfast.domain.incident import Incident, IncidentPhase
 from holdfast.domain.plan import Rung
 
 SCRIPT = SCRIPTS / "rejoins.py"
 RANKS, STEP_S, FOREVER = 3, 0.01, 1 << 30
+SAVE_EVERY = 50  # As in the script.
 PATIENCE_S = 120.0
 
 
@@ -73,6 +76,23 @@ def wait_for_end_of(job: Job, incident: int) -> None:
         return job.process.poll() is not None or any(one.id == incident and one.phase is IncidentPhase.RESOLVED for one in job.incidents())
 
     eventually(look, within_s=PATIENCE_S, what=f"the end of incident {incident}")
+    assert job.process.poll() is None, f"the job has ended:\n{job.said()}"
+
+
+def answered(job: Job) -> list[Incident]:
+    """Those in which something was done: that there were many of them is an incident too."""
+    return [one for one in job.incidents() if one.plans]
+
+
+def wait_for_answers(job: Job, faults: int) -> None:
+    """Until so many faults were answered, and control knows that every rank works again."""
+
+    def look() -> bool:
+        time.sleep(0.2)  # A look reads the whole journal.
+        done = answered(job)
+        return job.process.poll() is not None or (len(done) >= faults and all(one.phase is IncidentPhase.RESOLVED for one in done))
+
+    eventually(look, within_s=PATIENCE_S, what=f"the end of {faults} incidents")
     assert job.process.poll() is None, f"the job has ended:\n{job.said()}"
 
 
@@ -139,6 +159,39 @@ def test_ranks_that_are_killed_or_raise_or_stop_are_taken_in_again_and_nothing_i
     assert any("rank 2 did not leave within 2 s and is given up, to be started again: it was told" in what for what in told), told
 
 
+@pytest.mark.parametrize("rank", [0, 1])
+def test_wherever_in_its_step_a_rank_is_killed_no_step_is_lost_or_done_twice(tmp_path: Path, rank: int) -> None:
+    places = ("loader", "forward", "all-reduce", "optimizer", "stepped", "save")
+    survivors = sorted({*range(RANKS)} - {rank})
+    with job_of(tmp_path, "job", options=["--nproc", RANKS]) as job:
+        wait_for_steps(job, 10)
+        wait_until_it_can(job)
+        lived = pids(job)
+        last_of: dict[str, int] = {}
+        for number, place in enumerate(places, start=1):
+            victim = pids(job)[rank]
+            order = job.kept / f"die-{rank}-{place}"
+            order.touch()
+            eventually(lambda order=order: not order.exists(), within_s=PATIENCE_S, what=f"rank {rank} to come by {place}")
+            wait_for_answers(job, number)
+            wait_for_steps(job, 3)
+            last_of[place] = max(int(step) for step, _, pid, *_ in used(job.kept, rank) if int(pid) == victim)
+        after = pids(job)
+        steps = min(step_of(job, one) for one in range(RANKS)) - 1
+        incidents = answered(job)
+        end(job)
+    reference = tmp_path / "reference"
+    run_gang(reference, undisturbed, ranks=RANKS, plugged=False, kept=str(reference), steps=steps)
+    expect_same(job, reference, steps=steps)
+    assert [after[one] for one in survivors] == [lived[one] for one in survivors], "a rank nobody hurt has another process"
+    for one in range(RANKS):
+        done = Counter(int(step) for step, *_ in used(job.kept, one))
+        assert not [step for step, times in done.items() if times > 1], f"rank {one} did steps twice"
+    assert last_of["save"] % SAVE_EVERY == 0, "it was not killed in a save"
+    assert [[plan.rung for plan in one.plans] for one in incidents] == [[Rung.REJOIN]] * len(places), [one.story[0].what for one in incidents]
+    assert all(one.step_after >= one.step_before for one in incidents), "a step was lost"
+
+
 def test_ranks_on_a_spare_get_their_state_from_those_who_live_on(tmp_path: Path) -> None:
     with job_of(tmp_path, "job", options=["--nodes", RANKS, "--nproc", 1, "--spares", 1]) as job:
         wait_for_steps(job, 10)
@@ -157,3 +210,24 @@ def test_ranks_on_a_spare_get_their_state_from_those_who_live_on(tmp_path: Path)
         first = min(int(step) for step, generation, *_ in used(job.kept, 1) if int(generation) > 1)
         assert first >= furthest, f"the spare began with step {first}, and the others had done {furthest}"
         end(job)
+
+
+def test_when_one_that_lives_on_is_killed_while_it_rejoins_all_go_back_and_come_out_the_same(tmp_path: Path) -> None:
+    with job_of(tmp_path, "job", options=["--nproc", RANKS]) as job:
+        wait_for_steps(job, 60)
+        wait_until_it_can(job)
+        (job.kept / "die-2-rejoin").touch()
+        (job.kept / "die-1-forward").touch()
+        eventually(lambda: not (job.kept / "die-2-rejoin").exists(), within_s=PATIENCE_S, what="rank 2 to be killed")
+        wait_for_answers(job, 1)
+        wait_for_steps(job, 3)
+        steps = min(step_of(job, rank) for rank in range(RANKS)) - 1
+        (incident,) = answered(job)
+        end(job)
+    reference = tmp_path / "reference"
+    run_gang(reference, undisturbed, ranks=RANKS, plugged=False, kept=str(reference), steps=steps)
+    expect_same(job, reference, steps=steps)
+    assert [plan.rung for plan in incident.plans] == [Rung.REJOIN, Rung.RESPAWN]
+    again = [step for step, times in Counter(int(step) for step, *_ in used(job.kept, 0)).items() if times > 1]
+    assert incident.step_after >= SAVE_EVERY
+    assert again == list(range(incident.step_after + 1, incident.step_before + 1)), "what is told as lost is what was done again"

@@ -1,13 +1,14 @@
 """A DDP training that rejoins and can be hurt, of which every bit and every sample is accounted for: rejoins.py DIRECTORY STEPS STEP_S.
 
 SIGUSR1 lets it raise in its next step; SIGUSR2 lets it swallow whatever is raised from the next step on, for good. A file slow-N makes it slow on
-node-N. Dropout, moments, a scheduler and the order
+node-N; a file die-R-PLACE lets rank R kill itself when it comes by that place the next time. Dropout, moments, a scheduler and the order
 of the data are all part of what must come out the same: each rank writes down the samples it used in a step and a checksum of what it then had.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import secrets
@@ -16,6 +17,7 @@ import string
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -24,12 +26,61 @@ from torch import nn
 import holdfast
 
 directory, steps, step_s = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+SAVE_EVERY = 50
 deaf = struck = False
 slowed = directory / f"slow-{os.environ.get('HOLDFAST_NODE', '').rpartition('node-')[2]}"
-samples = torch.arange(240)
+
+
+def may_die(place: str) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        (directory / f"die-{os.environ['RANK']}-{place}").unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Samples(torch.utils.data.Dataset[int]):
+    def __len__(self) -> int:
+        return 240
+
+    def __getitem__(self, index: int) -> int:
+        may_die("loader")
+        return index
+
+
+class Halfway(nn.Module):
+    def forward(self, batch: torch.Tensor) -> torch.Tensor:
+        may_die("forward")
+        return batch
+
+
+class InTwoParts(torch.optim.AdamW):
+    """With a moment at which some parameters are of the new step and the others are not."""
+
+    def _init_group(self, group: dict[str, Any], *rest: Any) -> Any:
+        if group is self.param_groups[-1]:
+            may_die("optimizer")
+        return super()._init_group(group, *rest)
+
+
+class Saved:
+    """A piece with nothing in it, whose state is asked for after every step, and first of all by a save if there is one."""
+
+    run: Any = None
+
+    def state_dict(self) -> dict[str, Any]:
+        if self.run is not None and self.run.step % SAVE_EVERY == 0:
+            may_die("save")
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        pass
+
+
+samples = Samples()
+saved = Saved()
 torch.manual_seed(0)
-net = nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.Dropout(0.2), nn.Linear(32, 4))
-optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
+net = nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), Halfway(), nn.Dropout(0.2), nn.Linear(32, 4))
+optimizer = InTwoParts([{"params": list(net[0].parameters())}, {"params": [*net[1].parameters(), *net[-1].parameters()]}], lr=0.01)
+net.register_load_state_dict_post_hook(lambda *_: may_die("rejoin"))
 
 
 def strike(*_: object) -> None:
@@ -65,15 +116,19 @@ def train() -> None:
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=7, gamma=0.9)
     loader = torch.utils.data.DataLoader(samples, batch_sampler=holdfast.Sampler(samples, batch_size=8 * dist.get_world_size()))
     torch.manual_seed(rank)
-    run = holdfast.guard(model=model, optimizer=optimizer, scheduler=scheduler, save_every=50)
+    saved.run = None
+    saved.run = run = holdfast.guard(model=model, optimizer=optimizer, scheduler=scheduler, saved=saved, save_every=SAVE_EVERY)
     used = os.open(directory / f"used-{rank}", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     for ids in run.steps(loader, epochs=1 << 20):
         pause()
         loss = model(features(ids)).square().mean()
+        # Called when the sum over the ranks has begun, and before it is waited for.
+        loss.register_hook(lambda _: torch.autograd.Variable._execution_engine.queue_callback(functools.partial(may_die, "all-reduce")))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         scheduler.step()
+        may_die("stepped")
         run.report(loss=loss)
         # Not the running averages: DDP takes rank 0's, and they are gone with it.
         moments = [value for state in optimizer.state.values() for value in state.values()]
