@@ -40,8 +40,8 @@ from harness.processes import TookTooLong, wait_until
 from harness.staging import OURS, disk_at
 from holdfast.chaos.faults import FAULTS
 from holdfast.chaos.needs import look, why_not
-from holdfast.chaos.storm import CALM_STEPS, UNDO, LiveScene, Storm, Strike, ground_of, is_well, views
-from holdfast.chaos.undo import watchdog
+from holdfast.chaos.storm import CALM_STEPS, LiveScene, Storm, Strike, ground_of, is_well, views
+from holdfast.chaos.undo import UNDO, watchdog
 from holdfast.cli.chaos import orders_of, tell
 from holdfast.domain.job import Outcome
 from holdfast.domain.plan import Rung

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from holdfast.launch.layout import JobDirectory
 from holdfast.observe.cgroup import find
 
 pytestmark = pytest.mark.root
+FORKS = "import os, subprocess; input(); print(subprocess.Popen(['sleep', '60']).pid, flush=True); input()"  # What it starts when it is told to is let go too.
 
 
 @pytest.fixture
@@ -52,13 +54,20 @@ def test_a_disk_is_filled_to_the_last_byte_and_emptied_again(ground: Ground, own
 def test_a_process_is_held_back_by_a_group_of_ours_and_let_go_again(ground: Ground) -> None:
     if not os.access(cores.group_of("", "cpu"), os.W_OK) or cores.version() == 2:
         pytest.skip("no control group for cores, of version 1, can be made here")
-    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) as victim:
+    with subprocess.Popen([sys.executable, "-c", FORKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as victim:
         before = find(victim.pid, controllers=["cpu"])["cpu"].directory
         cores.limit(ground, victim.pid, 0.5)
         held = find(victim.pid, controllers=["cpu"])["cpu"].directory
         assert (held / "cpu.cfs_quota_us").read_text().strip() == "50000"
+        assert victim.stdin is not None
+        assert victim.stdout is not None
+        victim.stdin.write(b"\n")
+        victim.stdin.flush()
+        child = int(victim.stdout.readline())
+        assert find(child, controllers=["cpu"])["cpu"].directory == held
         assert ground.undoing.heal() == []
-        assert find(victim.pid, controllers=["cpu"])["cpu"].directory == before
+        assert {find(pid, controllers=["cpu"])["cpu"].directory for pid in (victim.pid, child)} == {before}
         assert not held.exists()
         assert not held.parent.exists()
+        os.kill(child, signal.SIGKILL)
         victim.kill()

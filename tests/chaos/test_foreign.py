@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import holdfast
+from holdfast.agent import tree
 from holdfast.chaos import foreign
 from holdfast.errors import UserError
 
@@ -45,6 +49,32 @@ def test_what_ends_a_rank_is_survived_and_what_hangs_it_is_not_and_nothing_count
     assert not any(one.found for one in done.tried)
     assert all((one.lost_s is not None) == one.recovered for one in done.tried)
     assert said.count("storm: not survived") == 1
+
+
+KILLED = """
+import sys
+from pathlib import Path
+from holdfast.chaos import foreign
+foreign.LAUNCHERS = {"made up": "made_up_launcher"}
+foreign.run_suite("made up", [sys.argv[1]], ranks=2, scratch=Path(sys.argv[2]), seed=1, say=lambda text: print(text, flush=True))
+"""
+
+
+def test_when_the_suite_is_killed_the_launcher_and_its_ranks_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "made_up_launcher.py").write_text(LAUNCHER)
+    (tmp_path / "script.py").write_text(SCRIPT)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(Path(holdfast.__file__).parents[1]))))
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "script.py"), str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True) as suite:
+        assert suite.stdout is not None
+        assert suite.stdout.readline().startswith(b"storm: ")
+        below = [one.pid for one in tree.descendants(suite.pid)]
+        suite.kill()
+    assert len(below) >= 3
+    deadline = time.monotonic() + 30.0
+    while any(tree.read(pid) is not None for pid in below):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_a_launcher_that_is_not_known_is_refused(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from holdfast.domain.mesh import parsed
 from holdfast.errors import UserError
 
 NOTHING = Here(has=frozenset(), carried=frozenset(), programs=frozenset())
-EVERYTHING = Here(has=frozenset(Need), carried=frozenset(fault.order for fault in FAULTS.values()), programs=frozenset(("gcc", "nft", "tc")))
+EVERYTHING = Here(has=frozenset(Need), carried=frozenset(fault.order for fault in FAULTS.values()), programs=frozenset(("gcc", "tc")))
 
 
 def asked(faults: str = "") -> Asked:
@@ -133,6 +133,16 @@ def test_what_is_ordered_for_a_time_is_over_after_it(tmp_path: Path) -> None:
     orders = Listener(tmp_path, rank=0, carries=("odd",))
     give(tmp_path, '{"id": "x", "how": "odd", "for_s": -1}')
     orders.listen(1)
+    assert not orders.active
+
+
+def test_what_is_taken_back_is_over_too(tmp_path: Path) -> None:
+    orders = Listener(tmp_path, rank=0, carries=("odd",))
+    give(tmp_path, '{"id": "x", "how": "odd"}')
+    orders.listen(1)
+    assert "odd" in orders.active
+    (tmp_path / "do-0").unlink()
+    orders.listen(2)
     assert not orders.active
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.agent import tree
-from holdfast.chaos.undo import Remove, Send, Undoing, Write, identity
+from holdfast.chaos.undo import End, InNetwork, Remove, Send, Undoing, Write, identity, network_of
 
 STRIKES = """
 import os, signal, sys, time
@@ -73,13 +73,11 @@ def test_what_is_gone_already_needs_nothing(tmp_path: Path) -> None:
 
 
 def test_a_process_that_is_another_one_by_now_is_left_alone(tmp_path: Path, sleeper: int) -> None:
-    (tmp_path / "file").write_text("kept")
     undoing = Undoing(tmp_path / "undo")
     stranger = (sleeper, identity(sleeper)[1] - 1)
-    undoing.add(Send(process=stranger, signal=signal.SIGKILL), Write(path=str(tmp_path / "file"), data=b"lost", process=stranger))
-    undoing.heal()
-    assert tree.state(sleeper) != "Z"
-    assert (tmp_path / "file").read_text() == "kept"
+    undoing.add(Send(process=stranger, signal=signal.SIGKILL), End(process=stranger))
+    assert undoing.heal() == []
+    assert tree.state(sleeper) not in ("Z", "X")
 
 
 def test_when_the_storm_is_killed_its_watchdog_puts_things_right_and_leaves(tmp_path: Path, sleeper: int) -> None:
@@ -92,3 +90,43 @@ def test_when_the_storm_is_killed_its_watchdog_puts_things_right_and_leaves(tmp_
     eventually(lambda: tree.state(sleeper) != "T")
     eventually(lambda: not (tmp_path / "undo").exists())
     eventually(lambda: all(tree.read(pid) is None for pid in watching))
+
+
+def test_a_storm_that_leaves_in_a_hurry_leaves_the_rest_to_its_watchdog(tmp_path: Path, sleeper: int) -> None:
+    hurried = STRIKES.replace("time.sleep(60)", "raise KeyboardInterrupt")
+    subprocess.run([sys.executable, "-c", hurried, str(tmp_path / "undo"), str(sleeper)], capture_output=True, check=False, timeout=30)
+    eventually(lambda: tree.state(sleeper) != "T")
+    eventually(lambda: not (tmp_path / "undo").exists())
+
+
+def test_what_could_not_be_put_right_is_kept_for_the_next_one_who_tries(tmp_path: Path) -> None:
+    undoing = Undoing(tmp_path / "undo")
+    (tmp_path / "spoiled").mkdir()
+    (tmp_path / "gone").write_text("")
+    undoing.add(Write(path=str(tmp_path / "spoiled"), data=b"x"), Remove(path=str(tmp_path / "gone")))
+    (problem,) = undoing.heal()
+    assert "spoiled" in problem
+    assert not (tmp_path / "gone").exists()
+    (tmp_path / "spoiled").rmdir()
+    assert undoing.heal() == []
+    assert not undoing.path.exists()
+
+
+@pytest.mark.root
+def test_a_network_is_put_right_as_long_as_anybody_holds_it_and_one_that_is_gone_needs_nothing(tmp_path: Path) -> None:
+    undoing = Undoing(tmp_path / "undo")
+    with subprocess.Popen(["unshare", "-n", sys.executable, "-c", "print(flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as inside:
+        assert inside.stdout is not None
+        inside.stdout.readline()
+        network = network_of(inside.pid)
+        held = os.open(f"/proc/{inside.pid}/ns/net", os.O_RDONLY | os.O_CLOEXEC)
+        inside.kill()
+    undoing.add(InNetwork(network=network, argv=("sh", "-c", f"ip -o link > {tmp_path}/seen")))
+    assert undoing.heal() == []
+    seen = (tmp_path / "seen").read_text().splitlines()
+    assert all(": lo:" in line or "DOWN" in line for line in seen)
+    (tmp_path / "seen").unlink()
+    os.close(held)
+    undoing.add(InNetwork(network=network, argv=("touch", str(tmp_path / "seen"))))
+    assert undoing.heal() == []
+    assert not (tmp_path / "seen").exists()

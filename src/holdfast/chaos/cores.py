@@ -7,7 +7,7 @@ from pathlib import Path
 
 from holdfast.agent import tree
 from holdfast.chaos.ground import Ground, Missed
-from holdfast.chaos.undo import Remove, Write, identity
+from holdfast.chaos.undo import Remove, Vacate
 from holdfast.observe.cgroup import find
 
 _GROUPS = Path("/sys/fs/cgroup")
@@ -36,8 +36,7 @@ def limit(ground: Ground, pid: int, cores: float) -> None:
     group, was = group_of(ground.group, "cpu") / "held_back", find(pid, controllers=["cpu"]).get("cpu")
     if was is None:
         raise Missed(f"process {pid} is in no control group for its cores")
-    ground.undoing.add(Remove(path=str(group.parent)), Remove(path=str(group)))
-    ground.undoing.add(Write(path=str(was.directory / "cgroup.procs"), data=str(pid).encode(), process=identity(pid)))
+    ground.undoing.add(Remove(path=str(group.parent)), Remove(path=str(group)), Vacate(group=str(group), into=str(was.directory)))
     group.mkdir(parents=True, exist_ok=True)
     quota_us = max(_QUOTA_US_MIN, int(cores * _PERIOD_US))
     if version() == 2:

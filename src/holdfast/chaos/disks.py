@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 
 from holdfast.chaos.cores import group_of, version
-from holdfast.chaos.ground import Ground
-from holdfast.chaos.undo import Remove, Write, identity
+from holdfast.chaos.ground import Ground, Missed
+from holdfast.chaos.undo import Remove, Vacate, Write
 from holdfast.launch.processes import process_of
 from holdfast.observe.cgroup import find
 
@@ -31,15 +31,17 @@ def slow_down(ground: Ground, rank: int, writes_per_s: int) -> None:
         ground.undoing.add(Write(path=str(limit), data=f"{device} wiops=max".encode()))
         limit.write_text(f"{device} wiops={writes_per_s}")
         return
-    group = group_of(ground.group, "blkio")
-    ground.undoing.add(Remove(path=str(group)))
-    group.mkdir(exist_ok=True)
-    directory = ground.scene.directory
-    agents = [process_of(directory, path.name) for path in sorted(directory.nodes.iterdir())]
-    for agent in filter(None, agents):  # A node that was lost has none.
-        was = find(agent, controllers=["blkio"])["blkio"].directory
-        ground.undoing.add(Write(path=str(was / "cgroup.procs"), data=str(agent).encode(), process=identity(agent)))
-        (group / "cgroup.procs").write_text(str(agent))
+    group, directory = group_of(ground.group, "blkio"), ground.scene.directory
+    found = [process_of(directory, path.name) for path in sorted(directory.nodes.iterdir())]
+    agents = [agent for agent in found if agent is not None]  # A node that was lost has none.
+    if not agents:
+        raise Missed("no agent is up")
+    was = find(agents[0], controllers=["blkio"])["blkio"].directory  # And of all the others: one launcher has started them.
+    if was != group:
+        ground.undoing.add(Remove(path=str(group)), Vacate(group=str(group), into=str(was)))
+        group.mkdir(exist_ok=True)
+        for agent in agents:
+            (group / "cgroup.procs").write_text(str(agent))
     limit = group / "blkio.throttle.write_iops_device"
     ground.undoing.add(Write(path=str(limit), data=f"{device} 0".encode()))
     limit.write_text(f"{device} {writes_per_s}")

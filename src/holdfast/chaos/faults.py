@@ -51,7 +51,7 @@ _ALL = (
     # Networks.
     Fault(key="packets_lost", name="packets lost", says="5 of 100 packets to {node} are lost", kinds=_SLOW_NETWORK,
           strike=lambda ground, rank: network.lose_packets(ground, rank, 5), aim=Aim.NODE, culprit="", within_s=120, needs=(Need.ROOT, Need.NETWORK),
-          program="nft", learned=True, stands=True),
+          program="tc", learned=True, stands=True),
     Fault(key="link_narrowed", name="link narrowed", says="the link of {node} passes 4 Mbit/s", kinds=_SLOW_NETWORK,
           strike=lambda ground, rank: network.narrow(ground, rank, 4000), aim=Aim.NODE, culprit="", within_s=90, needs=(Need.ROOT, Need.NETWORK), program="tc",
           learned=True, stands=True),
@@ -60,7 +60,7 @@ _ALL = (
           stands=True),
     Fault(key="node_cut_off", name="node cut off", says="no packet reaches {node}", kinds=("network", "hang", "node_lost"),
           strike=lambda ground, rank: network.lose_packets(ground, rank, 100), aim=Aim.NODE, culprit="", within_s=120, needs=(Need.ROOT, Need.NETWORK),
-          program="nft"),
+          program="tc"),
     # Clocks.
     Fault(key="clock_shifted", name="clock set forward by an hour", says="the clock of {node} is set forward by an hour",
           kinds=("clock_jump", "rule:ClockJump"), strike=lambda ground, rank: clock.shift(ground, rank, 3600.0), aim=Aim.NODE, culprit="node",

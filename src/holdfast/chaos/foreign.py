@@ -16,7 +16,6 @@ from pathlib import Path
 from random import Random
 from typing import TypeVar
 
-from holdfast.agent import tree
 from holdfast.chaos.fault import Fault
 from holdfast.chaos.faults import FAULTS
 from holdfast.chaos.ground import Ground, Missed
@@ -24,7 +23,7 @@ from holdfast.chaos.inside import carried
 from holdfast.chaos.listen import BEATS, DIRECTORY
 from holdfast.chaos.scorecard import Tried
 from holdfast.chaos.steps import StepLogs
-from holdfast.chaos.undo import Undoing
+from holdfast.chaos.undo import End, Undoing, identity, watchdog
 from holdfast.errors import UserError
 from holdfast.launch.layout import JobDirectory
 
@@ -68,17 +67,16 @@ def run_suite(launcher: str, script: Sequence[str], *, ranks: int, scratch: Path
         orders = scratch / f"launch-{len(tried)}"
         orders.mkdir()
         logs = StepLogs(orders, ranks, BEATS)
-        with _launched(launcher, script, ranks, orders) as process:
+        ground = Ground(scene=LoggedScene(JobDirectory(orders), logs), orders=orders, undoing=Undoing(orders / "undo"))
+        with watchdog(ground.undoing.path), _launched(launcher, script, ranks, ground) as process:
             _wait_for_steps(logs, process, orders)
             usual_s, first, began = usual_s or _pace(logs), logs.newest_step(), time.monotonic()
-            ground = Ground(scene=LoggedScene(JobDirectory(orders), logs), orders=orders, undoing=Undoing(orders / "undo"))
             waiting = [key for key in waiting if not FAULTS[key].order or FAULTS[key].order in carried(orders)]
             alive = True
             while waiting and alive:
                 tried.append(_strike(FAULTS[waiting.pop(0)], ground, logs, chance.randrange(ranks), process, say))
                 alive = tried[-1].recovered
             steps, wall_s = steps + logs.newest_step() - first, wall_s + time.monotonic() - began
-            ground.undoing.heal()
     return Under(tried=tuple(tried), goodput=steps * usual_s / wall_s if wall_s > 0 else 0.0)
 
 
@@ -118,14 +116,16 @@ def _pace(logs: StepLogs) -> float:
 
 
 @contextmanager
-def _launched(launcher: str, script: Sequence[str], ranks: int, orders: Path) -> Iterator[subprocess.Popen[bytes]]:
+def _launched(launcher: str, script: Sequence[str], ranks: int, ground: Ground) -> Iterator[subprocess.Popen[bytes]]:
+    """Its end is among what is to be put right: nobody else would end it if we were killed."""
     command = [sys.executable, "-m", LAUNCHERS[launcher], "--standalone", "--nproc-per-node", str(ranks), "--max-restarts", "100", *script]
-    with (orders / "launch.log").open("wb") as log:
+    with (ground.orders / "launch.log").open("wb") as log:
         process = subprocess.Popen(
-            command, env={**os.environ, DIRECTORY: str(orders)}, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            command, env={**os.environ, DIRECTORY: str(ground.orders)}, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
         )
+    ground.undoing.add(End(process=identity(process.pid)))
     try:
         yield process
     finally:
-        tree.end_tree([process.pid], grace_s=3.0)
+        ground.undoing.heal()
         process.wait()

@@ -39,6 +39,7 @@ class Listener:
         self._heard: set[str] = set()
         self._beats = -1
         self.active: dict[str, float] = {}  # What is wrong at the moment, and until when.
+        self._ordered_by: dict[str, str] = {}
         if self._directory is not None:
             self._begin(self._directory, (*ANYBODYS, *carries))
 
@@ -62,6 +63,7 @@ class Listener:
 
     def begin(self, order: dict[str, Any]) -> None:
         self.active[order["how"]] = time.time() + order.get("for_s", 1e9)
+        self._ordered_by[order["how"]] = order["id"]
 
     def listen(self, step: int) -> None:
         """Take new orders, forget what is over, and do what any script can. Writes down that the step was come to, for launchers that show nothing."""
@@ -72,7 +74,7 @@ class Listener:
         self.obey()
 
     def obey(self) -> None:
-        over = [how for how, until in self.active.items() if time.time() > until]
+        over = self._over() if self.active else []
         for how in over:
             del self.active[how]
         if over:
@@ -91,6 +93,11 @@ class Listener:
             # Never the same twice: a fault that comes again in the same place, by its type, would rightly be called permanent.
             letters = "".join(random.choices(string.ascii_letters, k=8))
             raise type(f"OrderedFault{letters}", (OrderedFault,), {})(f"rank {self._rank} was ordered to raise")
+
+    def _over(self) -> list[str]:
+        """What has lasted long enough, or was taken back: the order is gone."""
+        standing = {order["id"] for order in self._orders()}
+        return [how for how, until in self.active.items() if time.time() > until or self._ordered_by[how] not in standing]
 
     def _orders(self) -> list[dict[str, Any]]:
         if self._directory is None:

@@ -49,7 +49,7 @@ def look(directory: JobDirectory, spec: JobSpec, orders: Path) -> Here:
         Need.LIMIT: limits.memory_bytes is not None or limits.worker_memory_bytes is not None,
         Need.SPARE: replaceable(spec) > 0,
     }
-    programs = frozenset(program for program in ("gcc", "nft", "tc") if shutil.which(program) is not None)
+    programs = frozenset(program for program in ("gcc", "tc") if shutil.which(program) is not None)
     return Here(has=frozenset(need for need, there in seen.items() if there), carried=carried(orders), programs=programs)
 
 

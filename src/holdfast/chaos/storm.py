@@ -20,7 +20,7 @@ from holdfast.agent import tree
 from holdfast.chaos.clock import clock_of
 from holdfast.chaos.fault import Aim, Fault
 from holdfast.chaos.ground import Ground, Missed
-from holdfast.chaos.undo import Undoing
+from holdfast.chaos.undo import UNDO, Undoing
 from holdfast.errors import HoldfastError
 from holdfast.launch.layout import JobDirectory
 from holdfast.launch.processes import CONTROL, process_of
@@ -30,7 +30,6 @@ from holdfast.wire.messages import Reading, View, Watch
 PATIENCE_S = 60.0  # A fault that is not answered so long after it should have been noticed was not survived.
 CLOSING_S = 180.0  # What stood beside a running gang must stay away for a while before its story is closed.
 CALM_STEPS = 5  # Between a recovery and the next strike.
-UNDO = "chaos-undo"  # In the job's directory: what must be put right.
 WARM_S = 85.0  # Of a generation: the detectors that learn what is usual need 75 looks.
 
 
@@ -154,7 +153,7 @@ class Storm:
             before = self.ground.process(process) if process else 0
             fault.strike(self.ground, rank)
         except Missed:
-            self._mend()  # What was done until then.
+            self.mend()  # What was done until then.
             return
         self._waiting = True
         said = fault.says.format(rank=rank, node=node)
@@ -174,13 +173,13 @@ class Storm:
         struck = self.struck[-1] = replace(struck, incidents=tuple(incident.id for incident in followed))
         if fault.mend_when_noticed and not struck.mended and (followed or view.at - struck.at >= fault.within_s):
             struck = self.struck[-1] = replace(struck, mended=True)
-            self._mend()
+            self.mend()
         closed = all(incident.phase in ("resolved", "gave_up") for incident in followed)
         moved = not followed and _is_moved(struck, view)
         answered = is_well(view) and closed and (bool(followed) or moved or self._is_ridden_through(struck, view))
         if not answered and view.at - struck.at < fault.within_s + PATIENCE_S + (CLOSING_S if beside else 0.0):
             return
-        self._mend()
+        self.mend()
         self._waiting, self._calm_from = False, view.step + CALM_STEPS
         if fault.learned:
             self._warm_at = view.at + WARM_S  # Of what was found and is over nothing is kept: it is learned anew what is usual.
@@ -192,7 +191,7 @@ class Storm:
         elif not answered:
             self.say(f"storm: not survived within {view.at - struck.at:.0f} s: {struck.said}")
 
-    def _mend(self) -> None:
+    def mend(self) -> None:
         for problem in self.ground.undoing.heal():
             self.say(f"storm: could not be put right: {problem}")
 

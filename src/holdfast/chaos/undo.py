@@ -3,7 +3,8 @@
     undoing = Undoing(path); undoing.add(Remove(path=…)); …; undoing.heal()
     watchdog(path)         a process that heals from the file when this one is gone, however it went
 
-Each is done in turn, the newest first, and once more does no harm: what is gone already needs nothing.
+Each is done in turn, the newest first, and once more does no harm: what is gone already needs nothing. What could not be done stays in the file, for the
+next who finds it: another storm, or the next start of the job.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from typing import assert_never
 import msgspec
 
 from holdfast.agent import tree
-from holdfast.launch.layout import JobDirectory
-from holdfast.launch.processes import process_of
 
+UNDO = "chaos-undo"  # In a job's directory.
 _RUN_S, _END_S = 20.0, 5.0
+_GRACE_S = 3.0
+_NOT_THERE = ("No such file", "Cannot find", "Invalid handle")  # As `tc` says that there is nothing to take away.
+_TURNS = 100  # Of emptying a control group whose processes start others meanwhile.
 
 
 class Undo(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -34,19 +37,24 @@ class Undo(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class InNetwork(Undo, frozen=True, kw_only=True):
-    """Run a command in the network of a node, whichever process is its agent by then."""
+    """Run a command in a network namespace, as long as anybody is in it or holds it open: an agent may be gone at that moment and its network not."""
 
-    directory: str
-    node: str
+    network: int  # The number of its inode.
     argv: tuple[str, ...]
 
 
 class Write(Undo, frozen=True, kw_only=True):
-    """Write into a file that is there; with `process`, only while that process is the one it was."""
+    """Write into a file that is there."""
 
     path: str
     data: bytes
-    process: tuple[int, int] | None = None
+
+
+class Vacate(Undo, frozen=True, kw_only=True):
+    """Move all that is in a control group into another one, or into the nearest above that which is still there: also what was started in it since."""
+
+    group: str
+    into: str
 
 
 class Remove(Undo, frozen=True, kw_only=True):
@@ -63,7 +71,13 @@ class Send(Undo, frozen=True, kw_only=True):
     ends: bool = False
 
 
-_ANY = InNetwork | Write | Remove | Send
+class End(Undo, frozen=True, kw_only=True):
+    """A process, while it is the one it was, and all below it."""
+
+    process: tuple[int, int]
+
+
+_ANY = InNetwork | Write | Vacate | Remove | Send | End
 
 
 def identity(pid: int) -> tuple[int, int]:
@@ -92,7 +106,7 @@ class Undoing:
             lines = self.path.read_bytes().splitlines()
         except FileNotFoundError:
             return []
-        problems = []
+        problems, left = list[str](), list[bytes]()
         for line in reversed(lines):
             try:
                 _do(msgspec.json.decode(line, type=_ANY))
@@ -100,22 +114,30 @@ class Undoing:
                 continue  # Killed while it was being written down: nothing was done yet.
             except (OSError, subprocess.SubprocessError) as error:
                 problems.append(f"{line.decode()}: {error}")
-        self.path.unlink(missing_ok=True)
+                left.insert(0, line)
+        if left:
+            new = self.path.with_suffix(".new")
+            new.write_bytes(b"".join(line + b"\n" for line in left))
+            new.replace(self.path)
+        else:
+            self.path.unlink(missing_ok=True)
         return problems
 
 
 def _do(undo: _ANY) -> None:
     match undo:
-        case InNetwork(directory=directory, node=node, argv=argv):
-            agent = process_of(JobDirectory(Path(directory)), node)
-            if agent is not None:  # Else the network is gone, and what was wrong with it.
-                done = subprocess.run(in_network_of(agent, *argv), timeout=_RUN_S, capture_output=True, text=True, check=False)
-                if done.returncode and "No such file" not in done.stderr and "Cannot find" not in done.stderr:
+        case InNetwork(network=network, argv=argv):
+            door = _door_of(network)
+            if door:  # Else the network is gone, and what was wrong with it.
+                done = subprocess.run(["nsenter", f"--net={door}", *argv], timeout=_RUN_S, capture_output=True, text=True, check=False)
+                if done.returncode and not any(word in done.stderr for word in _NOT_THERE):
                     raise OSError(done.stderr.strip())
-        case Write(path=path, data=data, process=process):
-            if (process is None or identity(process[0]) == process) and os.path.exists(path):
+        case Write(path=path, data=data):
+            if os.path.exists(path):
                 with open(path, "r+b", buffering=0) as file:
                     file.write(data)
+        case Vacate(group=group, into=into):
+            _vacate(Path(group), Path(into))
         case Remove(path=path):
             try:
                 os.rmdir(path) if os.path.isdir(path) else os.unlink(path)
@@ -124,8 +146,51 @@ def _do(undo: _ANY) -> None:
                     raise
         case Send(process=process, signal=number, ends=ends):
             _send(process, Signals(number), ends=ends)
+        case End(process=process):
+            if identity(process[0]) == process and (left := tree.end_tree([process[0]], grace_s=_GRACE_S)):
+                raise OSError(f"processes {left} survived SIGKILL")
         case _:
             assert_never(undo)
+
+
+def network_of(pid: int) -> int:
+    return os.stat(f"/proc/{pid}/ns/net").st_ino
+
+
+def _door_of(network: int) -> str:
+    """A path by which a network namespace can be entered: of a process in it, or of a descriptor that holds it; empty when there is none."""
+    name = f"net:[{network}]"
+    pids = [one for one in os.listdir("/proc") if one.isdecimal()]
+    inside = (f"/proc/{pid}/ns/net" for pid in pids)
+    held = (f"/proc/{pid}/fd/{fd}" for pid in pids for fd in _listed(f"/proc/{pid}/fd"))
+    return next((path for path in (*inside, *held) if _target(path) == name), "")
+
+
+def _listed(directory: str) -> list[str]:
+    with contextlib.suppress(OSError):
+        return os.listdir(directory)
+    return []
+
+
+def _target(path: str) -> str:
+    with contextlib.suppress(OSError):
+        return os.readlink(path)
+    return ""
+
+
+def _vacate(group: Path, into: Path) -> None:
+    there = next(place for place in (into, *into.parents) if (place / "cgroup.procs").exists())
+    for _ in range(_TURNS):
+        try:
+            pids = (group / "cgroup.procs").read_text().split()
+        except FileNotFoundError:
+            return
+        if not pids:
+            return
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                (there / "cgroup.procs").write_text(pid)
+    raise OSError(f"{group} does not become empty: {pids} are in it still")
 
 
 def _send(process: tuple[int, int], number: Signals, *, ends: bool) -> None:
@@ -156,8 +221,9 @@ def watchdog(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        waiting.terminate()
-        waiting.wait()
+        if not path.exists():  # Else whoever was in a hurry has left something, and the watchdog stays until this process is gone.
+            waiting.terminate()
+            waiting.wait()
 
 
 def _wait_for_the_end_of(process: tuple[int, int]) -> None:
@@ -173,4 +239,5 @@ def _wait_for_the_end_of(process: tuple[int, int]) -> None:
 if __name__ == "__main__":
     _wait_for_the_end_of((int(sys.argv[2]), int(sys.argv[3])))
     time.sleep(0.1)  # What it had begun to do may still be under way in a child of its.
-    Undoing(Path(sys.argv[1])).heal()
+    for problem in Undoing(Path(sys.argv[1])).heal():
+        print(f"storm: could not be put right: {problem}", file=sys.stderr)

@@ -33,8 +33,8 @@ from holdfast.chaos.listen import DIRECTORY
 from holdfast.chaos.needs import Here, look, replaceable, why_not
 from holdfast.chaos.plan import planned, suite
 from holdfast.chaos.scorecard import WEIGHTS, Scorecard, Tried, scorecard
-from holdfast.chaos.storm import UNDO, LiveScene, Storm, Strike, Struck, ground_of, is_well, views
-from holdfast.chaos.undo import Undoing, watchdog
+from holdfast.chaos.storm import LiveScene, Storm, Strike, Struck, ground_of, is_well, views
+from holdfast.chaos.undo import UNDO, Undoing, watchdog
 from holdfast.cli.chaos_shown import foreign_shown, possible_shown, report_shown
 from holdfast.cli.job import is_held, state_of
 from holdfast.cli.report import write_report
@@ -97,14 +97,15 @@ def prepared(directory: JobDirectory, spec: JobSpec) -> JobSpec:
 def run_chaos(directory: JobDirectory, asked: Asked, *, as_json: bool, out: TextIO) -> int:
     """Strike, and print the report; 0 when every fault was found, called rightly and recovered from."""
     spec = _allowed(directory)
-    step = _first_step(directory)
-    here = look(directory, spec, orders_of(directory))
     if asked.list_only:
+        _first_step(directory)
+        here = look(directory, spec, orders_of(directory))
         reasons = {key: why_not(fault, here) for key, fault in FAULTS.items()}
         _print(reasons if as_json else possible_shown(reasons), out, as_json=as_json)
         return 0
-    chosen = _chosen(asked, here)
     with _alone(directory), watchdog(directory.path / UNDO):
+        step = _first_step(directory)
+        chosen = _chosen(asked, look(directory, spec, orders_of(directory)))
         before = state_of(directory)
         storm = _storm(directory, _strikes(asked, chosen, spec, step), asked.minutes, None if as_json else out)
         after = state_of(directory)
@@ -123,7 +124,7 @@ def run_chaos(directory: JobDirectory, asked: Asked, *, as_json: bool, out: Text
 
 def run_foreign(launcher: str, script: Sequence[str], *, ranks: int, seed: int, as_json: bool, out: TextIO) -> int:
     """The same suite, as far as it can be done, under another launcher, with the same scorecard."""
-    with tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as scratch:
+    with _terminable(), tempfile.TemporaryDirectory(prefix="holdfast-chaos-") as scratch:
         done = run_suite(launcher, script, ranks=ranks, scratch=Path(scratch), seed=seed, say=lambda text: print(text, file=sys.stderr, flush=True))
     card = scorecard(done.tried, kinds=len(FAULTS), goodput=done.goodput)
     if as_json:
@@ -172,7 +173,8 @@ def _alone(directory: JobDirectory) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise UserError(f"somebody strikes job {directory.job!r} already; wait until that storm is over") from None
-        Undoing(directory.path / UNDO).heal()
+        for problem in Undoing(directory.path / UNDO).heal():
+            print(f"storm: could not be put right: {problem}", file=sys.stderr)
         yield
 
 
@@ -206,17 +208,26 @@ def _storm(directory: JobDirectory, strikes: Sequence[Strike], minutes: float, o
     scene = LiveScene(directory=directory)
     ground = ground_of(scene, orders_of(directory))
     storm = Storm(ground=ground, scene=scene, strikes=strikes, say=lambda text: print(text, file=out or sys.stderr, flush=True))
-    previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # As an exception it passes through what heals.
     try:
-        asyncio.run(_blow(storm, 60.0 * minutes))
+        with _terminable():
+            asyncio.run(_blow(storm, 60.0 * minutes))
     except KeyboardInterrupt:
         pass
     finally:
-        signal.signal(signal.SIGTERM, previous)
-        ground.undoing.heal()
+        storm.mend()
     if not storm.over:
         storm.say(f"storm: ended after {len(storm.struck)} of {len(strikes)} strikes")
     return storm
+
+
+@contextlib.contextmanager
+def _terminable() -> Iterator[None]:
+    """A request to end is an exception, which passes through what puts things right."""
+    previous = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 async def _blow(storm: Storm, within_s: float) -> None:

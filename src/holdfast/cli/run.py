@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import Callable
 
+from holdfast.chaos.undo import UNDO, Undoing
 from holdfast.cli.job import hold, state_of
 from holdfast.cli.live import Live
 from holdfast.core import BROKEN_CODE
@@ -25,6 +26,8 @@ _STOPPING_SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.
 def run_job(directory: JobDirectory, spec: JobSpec, live: Live, *, started: Callable[[LocalCluster], None] = lambda cluster: None) -> State:
     """Run a job to its end. `started` is called once the processes are there."""
     with hold(directory):
+        for problem in Undoing(directory.path / UNDO).heal():  # Of a storm that was killed together with its watchdog.
+            print(f"a fault that was done to this job on purpose could not be put right: {problem}", file=sys.stderr)
         asyncio.run(_run(directory, spec, live, started))
         return state_of(directory)
 
