@@ -21,11 +21,13 @@ from holdfast.cli.options import (
     nodes_of,
     notice_file_of,
     resources_of,
+    smaller_batch_of,
     stages_of,
     target_of,
 )
 from holdfast.domain.job import Budget, JobSpec, Limits, MayChange, Mode, SaveEvery, Stage, Target
 from holdfast.domain.resources import Resources
+from holdfast.domain.scaling import SmallerBatch
 from holdfast.errors import UserError
 
 
@@ -240,3 +242,11 @@ def test_limits_of_what_a_remedy_may_change_are_read_or_refused() -> None:
     for text, says in refused.items():
         with pytest.raises(UserError, match=says):
             may_change_of(text)
+
+
+def test_how_the_rate_follows_a_smaller_batch_is_read_or_refused() -> None:
+    assert smaller_batch_of("", 2, 2) is None
+    assert [smaller_batch_of(text, 2, 4) for text in ("linear", "sqrt")] == [SmallerBatch.LINEAR, SmallerBatch.SQRT]
+    for text, least, most, says in (("root", 2, 4, "linear or sqrt"), ("sqrt", 2, 2, "a gang of 2 nodes is never smaller")):
+        with pytest.raises(UserError, match=says):
+            smaller_batch_of(text, least, most)

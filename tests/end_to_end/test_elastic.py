@@ -3,6 +3,7 @@ a person says to a running job."""
 
 from __future__ import annotations
 
+import json
 import os
 import runpy
 import signal
@@ -87,6 +88,51 @@ def test_a_person_approves_a_plan_drains_a_node_and_gives_it_back(state: Path) -
         job.wait_for_step(job.step() + 5)
         os.kill(job.process.pid, signal.SIGINT)
         assert job.wait() == 130
+
+
+def _newest(kept: Path) -> dict[int, tuple[int, float, list[int]]]:
+    """Of each step of `gone_wrong.py`, as the newest generation did it: that, the loss of rank 0 before it, and the samples of all ranks."""
+    found: dict[int, tuple[int, float, list[int]]] = {}
+    for path in sorted(kept.glob("used-*")):
+        for generation, step, loss, *samples in (line.split() for line in path.read_text().split("\n")[:-1]):
+            newest = found.get(int(step))
+            if newest is None or newest[0] < int(generation):
+                found[int(step)] = (int(generation), float(loss), list(map(int, samples)))
+            elif newest[0] == int(generation):
+                newest[2].extend(map(int, samples))
+    return found
+
+
+def test_a_smaller_gang_may_have_a_smaller_batch_with_the_rate_that_goes_with_it_and_both_are_undone(state: Path) -> None:
+    """Its loss falls by a factor that is the learning rate's alone, whatever the samples are: each step tells the rate it was made with."""
+    steps, rate = 1500, 0.002
+    options = ["--nnodes", "1:2", "--resize-every-s", 0, "--smaller-batch", "sqrt", "--slow-wait-s", 3600]
+    arguments = [state / "kept-job", steps, 0.05, json.dumps({"rate": rate})]
+    with Job(state, options=options, script=SCRIPTS / "gone_wrong.py", arguments=arguments, torch=True) as job:
+        eventually(lambda: len(_newest(job.kept)) > 20, within_s=180.0, what="steps of both")
+        gang = eventually(lambda: (gang := job.state().gang) is not None and gang.ready and gang, what="a gang whose first step control has heard of")
+        lost = gang.nodes[1]
+        spec = lose_node(job, lost)
+        eventually(lambda: sum(of == 2 for of, *_ in _newest(job.kept).values()) > 20, within_s=180.0, what="steps of one rank")
+        shown = " ".join(command("show", job.name, HOLDFAST_STATE=str(state), COLUMNS="200").stdout.split())
+        assert "batch times 0.5, learning rate times 0.707 (--smaller-batch sqrt), until it is whole again" in shown
+        assert json.loads(command("show", job.name, "--json", HOLDFAST_STATE=str(state)).stdout)["scaling"]["batch"] == 0.5
+        bring_back(job, lost, spec)
+        eventually(lambda: sum(of == 3 for of, *_ in _newest(job.kept).values()) > 5, within_s=180.0, what="steps of both again")
+        job.hurry()
+        ended = job.finished(180.0)
+    assert "batch times 0.5" not in command("show", job.name, HOLDFAST_STATE=str(state), COLUMNS="200").stdout
+    assert [(len(change.before), len(change.after)) for change in ended.changes] == [(2, 1), (1, 2)]
+    done = _newest(job.kept)
+    assert sorted(done) == list(range(1, len(done) + 1))
+    assert sorted(sample for _, _, samples in done.values() for sample in samples) == list(range(steps * 8)), "each sample once"
+    assert {(of, len(samples)) for step, (of, _, samples) in done.items() if step < len(done)} == {(1, 8), (2, 4), (3, 8)}
+    fell: dict[int, list[float]] = {1: [], 2: [], 3: []}
+    for step, (of, loss, _) in done.items():
+        if step < len(done) and loss > 0.1:  # Below, its last bits count.
+            fell[of].append((done[step + 1][1] / loss) ** 0.5)
+    for of, right in ((1, 1 - rate), (2, 1 - rate * 0.5**0.5), (3, 1 - rate)):
+        assert fell[of] == pytest.approx([right] * len(fell[of]), abs=1e-4)
 
 
 class Resized:

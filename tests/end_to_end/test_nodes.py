@@ -138,7 +138,7 @@ def test_a_node_that_was_left_for_another_is_checked_with_an_idle_one_and_return
         assert "checked: returned: " in say("nodes")
         assert "a check would disturb it" in say("check", seen.gang.nodes[0])
         assert "there is no node 'node-9'" in say("check", "node-9")
-        spare = next(name for name in seen.nodes if name not in (*seen.gang.nodes, left))
+        (spare,) = eventually(lambda: job.state().nodes.keys() - {*seen.gang.nodes, left}, what="the second spare")
         assert f"{spare} is checked" in say("check", spare)
         asked = eventually(lambda: (check := job.state().checks[spare]).verdict and check, what="the verdict on a spare")
         assert (asked.verdict, "exact and twice alike" in asked.said) == ("unclear", True), "the other idle one is on probation, and vouches for nobody"

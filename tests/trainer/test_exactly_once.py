@@ -97,6 +97,43 @@ def test_every_step_has_the_samples_it_would_have_had_and_an_epoch_has_each_once
         assert sorted(sample for step in kept[epoch * per_epoch : (epoch + 1) * per_epoch] for sample in step) == list(range(LENGTH))
 
 
+@pytest.mark.parametrize("make", [mapped, streamed])
+@settings(max_examples=25, deadline=None)
+@given(lives=st.lists(st.tuples(st.integers(1, 4), st.integers(1, 3)), max_size=4))
+def test_where_a_smaller_gang_has_a_smaller_batch_each_rank_has_as_much_as_before_and_an_epoch_has_each_once(
+    make: Callable[..., Any], lives: list[tuple[int, int]]
+) -> None:
+    progress: dict[str, Any] | None = None
+    kept: list[tuple[int, list[int]]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        for ranks, steps in [*lives, (4, 1000)]:
+            patch.setenv("HOLDFAST_BATCH_TIMES", repr(ranks / 4))
+            played = [play(make(rank, ranks), progress, 2, steps) for rank in range(ranks)]
+            kept += [(ranks, [sample for done, _ in played for sample in done[step]]) for step in range(len(played[0][0]))]
+            progress = played[0][1]
+            if progress is None:
+                break
+    used = [sample for _, step in kept for sample in step]
+    assert [sorted(used[epoch * LENGTH : (epoch + 1) * LENGTH]) for epoch in range(EPOCHS)] == [list(range(LENGTH))] * EPOCHS
+    position = 0
+    for ranks, step in kept:
+        assert len(step) == min(4 * ranks, LENGTH - position % LENGTH)
+        position += len(step)
+
+
+def test_workers_that_live_through_a_change_of_the_gang_hear_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    for make in (mapped, streamed):
+        loader = make(0, 1, workers=2)
+        monkeypatch.setenv("HOLDFAST_BATCH_TIMES", "1.0")
+        first, place = play(loader, None, None, 1)
+        monkeypatch.setenv("HOLDFAST_BATCH_TIMES", "0.5")
+        second, place = play(loader, place, None, 2)
+        monkeypatch.setenv("HOLDFAST_BATCH_TIMES", "1.0")
+        third, _ = play(loader, place, None, 1)
+        assert [len(step) for step in (*first, *second, *third)] == [16, 8, 8, 16]
+        assert len({sample for step in (*first, *second, *third) for sample in step}) == 48
+
+
 WINDOWS = st.sets(st.integers(0, 9), max_size=6).map(lambda draws: joined([Window(first=one, last=one) for one in draws]))
 
 

@@ -12,12 +12,12 @@ from holdfast.errors import UserError
 from holdfast.trainer.tuning import Tuning, read
 
 
-def trained(text: str, steps: int = 4, **options: float) -> tuple[list[float], list[float]]:
+def trained(text: str, steps: int = 4, rate_times: float = 1.0, **options: float) -> tuple[list[float], list[float]]:
     """How far each step moved a parameter whose gradient is always 1, and the rates the schedule saw."""
     parameter = torch.nn.Parameter(torch.zeros(1))
     optimizer = torch.optim.SGD([parameter], lr=0.5, **options)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0 / (1 + step))
-    tuning = Tuning(text, {"model": None, "optimizer": optimizer})
+    tuning = Tuning(text, {"model": None, "optimizer": optimizer}, rate_times)
     moved, rates = [], []
     for step in range(steps):
         before = parameter.item()
@@ -41,6 +41,15 @@ def test_the_rate_is_changed_after_the_schedule_which_goes_on_by_itself() -> Non
     assert trained("warmup=2@1")[0] == [0.5, 0.125, 0.166667, 0.125]
     assert trained("clip=0.5")[0][0] == 0.25
     assert trained("weight_decay=1.0")[0][1] < plain[1]
+
+
+def test_the_rate_of_a_smaller_gang_is_put_on_top_of_all_else() -> None:
+    plain, rates = trained("")
+    smaller, same = trained("", rate_times=0.5)
+    assert smaller == [0.25, 0.125, 0.083333, 0.0625]
+    assert same == rates
+    assert trained("lr=*0.5", rate_times=0.5)[0] == [0.125, 0.0625, 0.041667, 0.03125]
+    assert trained("", rate_times=1.0)[0] == plain
 
 
 def test_a_script_asks_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ def worker_environment(spec: NodeSpec, watch: Watch, effect: StartGang, rank: in
     temporary = {"TMPDIR": spec.temporary} if spec.temporary else {}
     return {
         **effect.env, **interface, **seen, **temporary, **effect.fitting.environment({**os.environ, **effect.env}),
-        **effect.treatment.environment(),
+        **effect.treatment.environment(), **effect.scaling.environment(),
         "RANK": str(rank), "LOCAL_RANK": str(local_rank), "GROUP_RANK": str(effect.node_rank), "ROLE_RANK": str(rank), "ROLE_NAME": "default",
         "WORLD_SIZE": str(effect.world_size), "LOCAL_WORLD_SIZE": str(len(effect.ranks)), "GROUP_WORLD_SIZE": str(effect.nodes),
         "ROLE_WORLD_SIZE": str(effect.world_size), "MASTER_ADDR": effect.store_host, "MASTER_PORT": str(effect.store_port),

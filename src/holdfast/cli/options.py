@@ -21,6 +21,7 @@ from holdfast.domain.job import Budget, JobSpec, Limits, MayChange, Mode, SaveEv
 from holdfast.domain.metric import METRICS, USER_PREFIX, Scope
 from holdfast.domain.plan import Rung
 from holdfast.domain.resources import MEMORY_BYTES_MIN, PROCESSES_MIN, Resources, size
+from holdfast.domain.scaling import SmallerBatch
 from holdfast.errors import UserError
 
 # torchrun's flags that cannot be honoured, and why. Every other spelling of torchrun works.
@@ -148,6 +149,17 @@ def may_change_of(text: str) -> MayChange:
     if not 0.0 <= clip < math.inf or not 0.0 <= warm_up < math.inf or warm_up % 1:
         raise UserError(f"--may-change {text}: clip is a norm of 0 or more, and warmup a whole number of steps")
     return MayChange(rate_min=rate, clip_min=clip, warm_up_max=int(warm_up))
+
+
+def smaller_batch_of(text: str, least: int, most: int) -> SmallerBatch | None:
+    """--smaller-batch: how the learning rate follows. Empty: it was not given."""
+    if not text:
+        return None
+    if text not in tuple(SmallerBatch):
+        raise UserError(f"--smaller-batch is {' or '.join(SmallerBatch)}, which is how the learning rate follows the batch, not {text!r}")
+    if least == most:
+        raise UserError(f"--smaller-batch {text}: a gang of {count(most, 'node')} is never smaller; let it be with --nnodes MIN:MAX, such as 1:{max(2, most)}")
+    return SmallerBatch(text)
 
 
 def processes_per_node(text: str) -> int:

@@ -93,6 +93,13 @@ def run(
     resize_every_s: Annotated[
         float, typer.Option(min=0.0, help="With --nnodes MIN:MAX: seconds at least between two changes of a gang that runs.")
     ] = Policy().resize_every_s,
+    smaller_batch: Annotated[
+        str,
+        typer.Option(
+            metavar="linear|sqrt", help="With --nnodes MIN:MAX: a smaller gang has a smaller batch, and the learning rate follows.",
+            show_default="the batch is kept",
+        ),
+    ] = "",
     slow_wait_s: Annotated[
         float, typer.Option(min=0.0, help="Seconds a rank must hold the gang back before it is asked whether to leave its node.")
     ] = Policy().slow_wait_s,
@@ -190,6 +197,7 @@ def run(
         processes_per_node,
         resources_of,
         shape_of,
+        smaller_batch_of,
         stages_of,
     )
 
@@ -208,7 +216,7 @@ def run(
         policy=Policy(
             max_restarts=max_restarts, stop_grace_s=stop_grace_s, profile_every_s=None if no_profile else Policy().profile_every_s,
             resize_every_s=resize_every_s, slow_wait_s=slow_wait_s, mode=mode_of(policy), never=never_of(never or []), budgets=budgets_of(budget or []),
-            skip_batches=skip_batches, may_change=may_change_of(may_change),
+            smaller_batch=smaller_batch_of(smaller_batch, least, most), skip_batches=skip_batches, may_change=may_change_of(may_change),
         ),
         shape=shape_of(shape or []), chaos=chaos,
     )  # fmt: skip

@@ -57,6 +57,7 @@ from holdfast.domain.incident import Incident, IncidentPhase
 from holdfast.domain.job import Outcome
 from holdfast.domain.plan import Plan
 from holdfast.domain.profile import Profile
+from holdfast.domain.scaling import Scaling
 from holdfast.domain.state import Node, State
 from holdfast.domain.treatment import Treatment
 
@@ -160,6 +161,7 @@ def show_json(state: State, *, loss: float | None = None) -> dict[str, Any]:
         "interval": msgspec.to_builtins(state.interval),
         "fitting": msgspec.to_builtins(state.fitting),
         "treatment": msgspec.to_builtins(state.treatment),
+        "scaling": msgspec.to_builtins(state.gang.scaling if state.gang is not None else Scaling()),
         "loss": loss if loss is not None and math.isfinite(loss) else None,
         "ledger": [{"bucket": str(bucket), "seconds": seconds, "percent": share} for (bucket, seconds), share in zip(totals.items(), shares, strict=True)],
         "incidents": incidents_json(state),
@@ -202,6 +204,8 @@ def _fact_rows(state: State, loss: float | None) -> list[tuple[str, str]]:
         rows.append(("on", f"{least}{count(state.spec.nodes, 'node')} with {count(state.spec.ranks_per_node, 'rank')} each{spares}"))
         if state.gang is not None and len(state.gang.nodes) < state.spec.nodes:
             rows.append(("", f"now on {count(len(state.gang.nodes), 'node')}: {one_line(state.changes[-1].because if state.changes else state.smaller)}"))
+            if state.gang.scaling != Scaling():
+                rows.append(("", f"{state.gang.scaling} (--smaller-batch {state.spec.policy.smaller_batch}), until it is whole again"))
     if state.nodes:
         rows.append(("nodes", _nodes_text(state)))
     rows += mesh_rows(state)

@@ -10,6 +10,7 @@ from holdfast.core.base import BROKEN_CODE, Base
 from holdfast.domain.effect import FindCheckpoint, StartGang, StartStore
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.job import JobPhase, Outcome
+from holdfast.domain.scaling import Scaling, scaling
 from holdfast.domain.state import Gang, NodeState
 
 
@@ -31,7 +32,9 @@ class Forming(Base):
         self._forget("CheckNode")  # A gang comes first.
         state.gang = rejoining.formed(state, Gang(generation=state.generation, nodes=chosen))
         membership.formed(state, kept)
-        self._enter(JobPhase.STARTING, f"starting generation {state.generation} on {', '.join(chosen)}")
+        state.gang.scaling = scaling(self._policy.smaller_batch, len(chosen), state.spec.nodes)
+        scaled = f" (--smaller-batch {self._policy.smaller_batch}: {state.gang.scaling})" if state.gang.scaling != Scaling() else ""
+        self._enter(JobPhase.STARTING, f"starting generation {state.generation} on {', '.join(chosen)}{scaled}")
         if state.ledger.open_bucket not in (Bucket.START, Bucket.REPLACE):
             state.ledger.enter(Bucket.RENDEZVOUS, state.at)
         self._ask_store(state.generation, chosen[0])
@@ -118,7 +121,7 @@ class Forming(Base):
                     nodes=len(gang.nodes), world_size=state.world_size, store_host=state.nodes[gang.nodes[0]].host,
                     store_port=store.port, store_hosted=store.hosted, restarts=len(state.attempts), restore=gang.restore, env=spec.env,
                     save_every=self._save_every(), save_asked=spec.save_every is not None, fitting=state.fitting, treatment=state.treatment,
-                    because=rejoining.beginning(gang), rejoin=bool(gang.kept) and not gang.restore,
+                    scaling=gang.scaling, because=rejoining.beginning(gang), rejoin=bool(gang.kept) and not gang.restore,
                     kept=tuple(rank for rank in gang.kept if rank in ranks), kept_of=gang.kept_of if gang.kept else 0, moved=gang.moved.get(node, 0),
                 )
             )  # fmt: skip

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from holdfast.domain.fitting import Fitting
+from holdfast.domain.scaling import Scaling
 from holdfast.domain.treatment import Treatment
 
 CONTROL = "control"  # The node name of effects that control performs itself.
@@ -57,6 +58,7 @@ class StartGang:
     save_asked: bool = False  # Whatever the script says.
     fitting: Fitting = field(default_factory=Fitting)  # What its ranks may hold in memory at once.
     treatment: Treatment = field(default_factory=Treatment)  # What training does otherwise than the script says.
+    scaling: Scaling = field(default_factory=Scaling)  # And because the gang is smaller than asked for.
     env: dict[str, str] = field(default_factory=dict)
     rejoin: bool = False  # The state comes from ranks that lived on, and not from `restore`.
     kept: tuple[int, ...] = ()  # These of the node's are in the processes of the generation before: they are told their place, the others are forked.

@@ -8,6 +8,7 @@ from enum import StrEnum
 from holdfast.domain.learned import Learned
 from holdfast.domain.mesh import Mesh
 from holdfast.domain.resources import Resources
+from holdfast.domain.scaling import SmallerBatch
 
 
 class JobPhase(StrEnum):
@@ -97,6 +98,7 @@ class Policy:
     slow_wait_s: float = 180.0  # So long a rank must have held the gang back before it is asked whether its node is worth leaving,
     slow_back_s: float = 3600.0  # and so long such a node is left alone; twice as long the next time.
     resize_every_s: float = 300.0  # A gang that runs is not stopped sooner than this after the last time, to take in or leave a node.
+    smaller_batch: SmallerBatch | None = None  # What a gang that is smaller does with the batch; None: it keeps it.
     skip_batches: int | None = None  # The data of so many steps may be left out, in all; None: of a few, and only where the loss is not finite.
     may_change: MayChange = MayChange()
     trial_s: float = 10.0  # What a remedy was for is not found again for this long after its place was passed: then it has passed.

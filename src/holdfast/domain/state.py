@@ -13,6 +13,7 @@ from holdfast.domain.job import JobPhase, JobSpec, Outcome
 from holdfast.domain.mesh import Mesh
 from holdfast.domain.notice import Notice
 from holdfast.domain.profile import Profile
+from holdfast.domain.scaling import Scaling
 from holdfast.domain.treatment import Treatment, Window
 
 
@@ -83,6 +84,7 @@ class Gang:
     kept: tuple[int, ...] = ()  # Ranks that came over from the generation before, in the processes they had,
     kept_of: int = 0  # and which that was.
     treatment: Treatment = field(default_factory=Treatment)  # As its ranks were told.
+    scaling: Scaling = field(default_factory=Scaling)
     holds: dict[str, int] = field(default_factory=dict)  # Rank to a number of what it holds, as far as they have said it.
     moved: dict[str, int] = field(default_factory=dict)  # Node to how much lower its ranks are than they were there, where they were dealt anew.
 

@@ -87,7 +87,7 @@ def begin(*, save_every: int | None, checkpoints: str | PathLike[str] | None, ke
     run = Run(
         beats=beats, saves=saves, stop=stop, say=say, pieces=pieces, restored=restored, world_size=place.world_size, profiling=_profiling(place, say),
         micro_batch=place.micro_batch, loader_workers=place.loader_workers, parting=_parting(rejoining, place, pieces, beats, say),
-        left_out=place.left_out, tune=place.tune, curve=open_curve(place), until=place.until,
+        left_out=place.left_out, tune=place.tune, scaling=place.scaling, curve=open_curve(place), until=place.until,
     )  # fmt: skip
     if place.plugged:
         _say_what_it_holds(place, pieces, beats, say)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from holdfast.domain.scaling import Scaling
 from holdfast.domain.treatment import Window, windows_of
 from holdfast.errors import UserError
 
@@ -36,6 +37,7 @@ class Place:
     micro_batch: int | None = None  # The most samples a rank is to be given at once, where more did not fit into memory.
     left_out: tuple[Window, ...] = ()  # Data that is passed over, because training went wrong with it.
     tune: str = ""  # What is to be otherwise than the script says: see `tuning.py`.
+    scaling: Scaling = field(default_factory=Scaling)  # Of batch and learning rate, in a gang that is smaller than asked for.
     until: int | None = None  # The step after which the run is to end, for a bisection,
     curve: Path | None = None  # and where rank 0 writes down its losses.
     restore: str | None = None  # Empty: start fresh. None: nobody chose, take the newest complete one.
@@ -82,6 +84,7 @@ def _from_environment(environment: Mapping[str, str]) -> Place:
         loader_workers=_whole(environment, "HOLDFAST_LOADER_WORKERS", 0) if environment.get("HOLDFAST_LOADER_WORKERS") else None,
         left_out=_windows(environment),
         tune=environment.get("HOLDFAST_TUNE", ""),
+        scaling=Scaling(batch=_times(environment, "HOLDFAST_BATCH_TIMES"), rate=_times(environment, "HOLDFAST_RATE_TIMES")),
         until=_whole(environment, "HOLDFAST_UNTIL", 0) if environment.get("HOLDFAST_UNTIL") else None,
         curve=Path(environment["HOLDFAST_CURVE"]) if environment.get("HOLDFAST_CURVE") else None,
         restore=environment.get("HOLDFAST_RESTORE"),
@@ -95,6 +98,14 @@ def _windows(environment: Mapping[str, str]) -> tuple[Window, ...]:
         return windows_of(text)
     except ValueError:
         raise UserError(f"the environment variable HOLDFAST_LEAVE_OUT is {text!r}: expected numbers such as 12,40-43. Unset it.") from None
+
+
+def _times(environment: Mapping[str, str], name: str) -> float:
+    text = environment.get(name) or "1.0"
+    try:
+        return float(text)
+    except ValueError:
+        raise UserError(f"the environment variable {name} is {text!r}: expected a number such as 0.5. Unset it.") from None
 
 
 def _whole(environment: Mapping[str, str], name: str, default: int) -> int:

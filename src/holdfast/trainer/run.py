@@ -17,6 +17,7 @@ from holdfast.checkpoint.randomness import apply_randomness
 from holdfast.checkpoint.read import Restored
 from holdfast.domain.beat import REJOINS, RESTORED, STOPPING, WAS_FINITE
 from holdfast.domain.gauges import BAD_SAMPLES, EPOCH, LOADER_WORKERS, MICRO_BATCH, SKIPPED
+from holdfast.domain.scaling import Scaling
 from holdfast.domain.treatment import Treatment, Window, next_draw
 from holdfast.errors import UserError
 from holdfast.trainer import own_numbers
@@ -37,6 +38,7 @@ from holdfast.trainer.training import Training
 from holdfast.trainer.tuning import Tuning
 
 Batch = TypeVar("Batch")
+_AS_SAID: Final = Scaling()
 _ACCOUNT_EVERY_S: Final = 0.2  # Agents look once a second.
 
 
@@ -46,7 +48,7 @@ class Run:
     def __init__(
         self, *, beats: Beats, saves: Saves, stop: Stop | None, say: Say, pieces: Mapping[str, Any], restored: Restored | None, world_size: int,
         profiling: Profiling | None = None, micro_batch: int | None = None, loader_workers: int | None = None,
-        parting: Parting | None = None, left_out: tuple[Window, ...] = (), tune: str = "",
+        parting: Parting | None = None, left_out: tuple[Window, ...] = (), tune: str = "", scaling: Scaling = _AS_SAID,
         curve: Curve | None = None, until: int | None = None,
     ) -> None:  # fmt: skip
         self.step = restored.step if restored else 0
@@ -67,9 +69,10 @@ class Run:
         self._feed: Feed[Any] | None = None
         self._progress: dict[str, Any] | None = restored.progress.get("feed") if restored else None
         self._epochs_begun = 0
-        self._left_out, self._tune, self._tuning = left_out, tune, Tuning(tune, pieces)
+        self._scaling = scaling
+        self._left_out, self._tune, self._tuning = left_out, tune, Tuning(tune, pieces, scaling.rate)
         self._tuning.step = self.step
-        self._recorded = {"left_out": ",".join(map(str, left_out)), "tune": tune}  # In every checkpoint.
+        self._recorded = {"left_out": ",".join(map(str, left_out)), "tune": tune, "scaling": str(scaling)}  # In every checkpoint.
         self._draw = restored.progress.get("draw", self.step) if restored else 0  # The number of the next step's data, those that are left out counted in.
         self._say_treatment()
 
@@ -307,6 +310,8 @@ class Run:
             self._say.once("left out", f"training went wrong with the data of steps {', '.join(map(str, self._left_out))}, the first being 0: it is left out.")
         if self._tune:
             self._say.once("tuned", f"otherwise than the script says: {self._tune}.")
+        if self._scaling != _AS_SAID:
+            self._say.once("scaled", f"the gang is smaller than was asked for: {self._scaling} (--smaller-batch).")
         if self._tuning.unread:
             names = ", ".join(self._tuning.unread)
             self._say.once("unread", f"{names} cannot be changed: the script does not ask for it. holdfast.tune({self._tuning.unread[0]!r}, …) does.")

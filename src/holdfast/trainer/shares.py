@@ -29,12 +29,14 @@ class Share:
 class Cutter:
     """How one rank cuts up steps. `batch_size` counts all ranks; `accumulate` batches of it make a step, and how many samples that are never changes.
 
+    In a gang that is smaller than asked for both are less, where `--smaller-batch` says so.
+
     With `resize` a step is cut so that no rank has more than `most` samples at once; else as the script says.
     """
 
     def __init__(self, *, batch_size: int, resize: bool, rank: int | None, world_size: int | None) -> None:
         """Without `rank` and `world_size`: those of this process."""
-        self.batch_size, self.resize = batch_size, resize
+        self._said, self.resize = batch_size, resize
         self._asked = rank, world_size
         self.take_place()
         self.accumulate, self.most = 1, self.meant
@@ -42,6 +44,7 @@ class Cutter:
     def take_place(self) -> None:
         """Where this process stands now: in a gang of another size it has another share, also of what was made before."""
         place, (rank, world_size) = place_here(), self._asked
+        self.batch_size = max(min(1, self._said), round(self._said * place.scaling.batch))
         self.rank, self.world_size = place.rank if rank is None else rank, place.world_size if world_size is None else world_size
         if self.batch_size < 1 or (self.batch_size % self.world_size and not self.resize):
             raise UserError(

@@ -38,7 +38,7 @@ class Stream(IterableDataset[Any], Cutter):
         self.epoch = self.position = 0
         self.draw = 0  # The number of the step's data at `position`,
         self.left_out: tuple[Window, ...] = ()  # and those that are passed over; `Feed` says both.
-        self._told = torch.zeros(7, dtype=torch.int64).share_memory_()  # What persistent workers, which have a copy of all else, must hear of.
+        self._told = torch.zeros(8, dtype=torch.int64).share_memory_()  # What persistent workers, which have a copy of all else, must hear of.
 
     def set_epoch(self, epoch: int) -> None:
         """Begin another epoch at its beginning; the epoch it is in goes on where it is."""
@@ -50,11 +50,11 @@ class Stream(IterableDataset[Any], Cutter):
 
     def tell(self) -> None:
         """To be called before the loader is opened: what its workers are to do."""
-        self._told[:] = torch.tensor([self.epoch, self.position, self.accumulate, self.most, self.draw, self.rank, self.world_size])
+        self._told[:] = torch.tensor([self.epoch, self.position, self.accumulate, self.most, self.draw, self.rank, self.world_size, self.batch_size])
 
     def __iter__(self) -> Iterator[StreamBatch]:
         """From the place that was told to the end of the epoch; of a loader with workers each gives every so many batches."""
-        epoch, position, self.accumulate, self.most, draw, self.rank, self.world_size = (int(one) for one in self._told)
+        epoch, position, self.accumulate, self.most, draw, self.rank, self.world_size, self.batch_size = (int(one) for one in self._told)
         here = get_worker_info()
         worker, workers = (here.id, here.num_workers) if here is not None else (0, 1)
         if hasattr(self._dataset, "set_epoch"):

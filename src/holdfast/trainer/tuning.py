@@ -56,7 +56,8 @@ def read(text: str) -> dict[str, str]:
 class Tuning:
     """What is changed about the optimizers of one run."""
 
-    def __init__(self, text: str, pieces: Mapping[str, Any]) -> None:
+    def __init__(self, text: str, pieces: Mapping[str, Any], rate_times: float = 1.0) -> None:
+        """`rate_times`: because the gang is smaller than asked for."""
         changed = read(text)
         ours = {name: value for name, value in changed.items() if name in OURS}
         self.step = 0  # As many are done.
@@ -73,7 +74,8 @@ class Tuning:
         self._first: list[float] = [float(group.get("initial_lr", group["lr"])) for one in optimizers[:1] for group in one.param_groups[:1] if "lr" in group]
         self._before: list[dict[str, Any]] = []
         self._handles: list[Any] = []
-        if ours:
+        self._smaller = rate_times
+        if ours or rate_times != 1.0:
             for one in optimizers:
                 self._handles += [one.register_step_pre_hook(self._put), one.register_step_post_hook(self._put_back)]
 
@@ -81,7 +83,7 @@ class Tuning:
     def rate_times(self) -> float:
         """The learning rate is so many times what the script has made of it."""
         by_factor, value = self._scaled.get("lr", (True, 1.0))
-        factor = value if by_factor else value / self._first[0] if self._first and self._first[0] else 1.0
+        factor = (value if by_factor else value / self._first[0] if self._first and self._first[0] else 1.0) * self._smaller
         done = self.step - self._warm_up_from
         return factor * min(1.0, (done + 1) / self._warm_up) if self._warm_up and done >= 0 else factor
 
