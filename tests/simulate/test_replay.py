@@ -22,7 +22,6 @@ from typer.testing import CliRunner
 from holdfast.cli import app
 from holdfast.schedule.cycle import Decisions
 from holdfast.schedule.explain import why
-from holdfast.schedule.job import JobRequest
 from holdfast.schedule.place import NodeRoom
 from holdfast.schedule.policy import DAY_S, HOUR_S, Policy
 from holdfast.schedule.tree import Account
@@ -169,8 +168,8 @@ def test_jobs_that_wait_for_jobs_stand_still_for_ever_without_priority_and_go_on
 
     def jobs(priority: str) -> list[TraceJob]:
         return [
-            TraceJob(id="job 1", submit_s=0, duration_s=600, gpus=1, group="group 1", user="user 1", needs="job 2"),
-            TraceJob(id="job 2", submit_s=1, duration_s=600, gpus=1, group="group 1", user="user 2", needs="job 3"),
+            TraceJob(id="job 1", submit_s=0, duration_s=600, gpus=1, group="group 1", user="user 1", hangs_until="job 2"),
+            TraceJob(id="job 2", submit_s=1, duration_s=600, gpus=1, group="group 1", user="user 2", hangs_until="job 3"),
             TraceJob(id="job 3", submit_s=2, duration_s=60, gpus=1, group="group 1", user="user 3", priority=priority),
         ]
 
@@ -182,37 +181,31 @@ def test_jobs_that_wait_for_jobs_stand_still_for_ever_without_priority_and_go_on
     assert freed.ran["job 3"].end < freed.ran["job 2"].end < freed.ran["job 1"].end
 
 
-class Declared(Holdfast):
-    """Job 1 says that it waits for the table that job 2 makes. That job 2 hangs until somebody restarts its database is known to nobody."""
-
-    def request(self, job: TraceJob) -> JobRequest:
-        return dataclasses.replace(super().request(job), needs=("job 2",) if job.id == "job 1" else ())
-
-
 def test_in_a_full_cluster_that_waits_for_one_table_the_administrators_job_that_came_last_ends_the_deadlock() -> None:
-    """Nine users in three groups at 11.1 % each. Those of groups 2 and 3 wait for the table too, hold their GPUs meanwhile, and did not say so."""
+    """Nine users in three groups at 11.1 % each. Job 1 says what it waits for; that job 2 hangs until its database is restarted is known to nobody. Groups 2
+    and 3 wait for the table too, hold their GPUs meanwhile, and did not say so."""
 
     def jobs(priority: str) -> list[TraceJob]:
         others = [(group, user, number) for group in ("group 2", "group 3") for user, many in (("x", 2), ("y", 1), ("z", 1)) for number in range(many)]
         return [
-            TraceJob(id="job 2", submit_s=0, duration_s=600, gpus=1, group="group 1", user="user 2", needs="job 3"),
-            TraceJob(id="job 1", submit_s=1, duration_s=600, gpus=1, group="group 1", user="user 1", needs="job 2"),
+            TraceJob(id="job 2", submit_s=0, duration_s=600, gpus=1, group="group 1", user="user 2", hangs_until="job 3"),
+            TraceJob(id="job 1", submit_s=1, duration_s=600, gpus=1, group="group 1", user="user 1", needs=("job 2",)),
             *(
-                TraceJob(id=f"{group} {user} {number}", submit_s=2, duration_s=600, gpus=1, group=group, user=user, needs="job 2")
+                TraceJob(id=f"{group} {user} {number}", submit_s=2, duration_s=600, gpus=1, group=group, user=user, hangs_until="job 2")
                 for group, user, number in others
             ),
             TraceJob(id="job 3", submit_s=10, duration_s=60, gpus=1, group="group 1", user="user 3", priority=priority),
         ]
 
     never = Policy(trial_s=10 * DAY_S, patience_s=10 * DAY_S, evictions_a_day=0)  # Nobody is evicted for ordinary work.
-    scheduler = Declared(nodes_of(9, 1), policy=never)
+    scheduler = Holdfast(nodes_of(9, 1), policy=never)
     without = Replay(jobs("medium"), scheduler).run()
     assert set(without.stuck) == set(without.ran)
     entitled = {row.name: row.entitled_share for row in shares_of(scheduler.cluster)}
     assert [entitled[f"user {number}"] for number in (1, 2, 3)] == pytest.approx([1 / 9] * 3)
     kinds = [reason.kind for id in ("job 1", "job 3") if (reason := why(scheduler.cluster, id)) is not None]
     assert kinds == ["needs", "reservation"], "job 3 is due by now, and nobody goes for it"
-    audit = audit_of(scheduler := Declared(nodes_of(9, 1), policy=never))
+    audit = audit_of(scheduler := Holdfast(nodes_of(9, 1), policy=never))
     ran = Replay(jobs("admin"), scheduler, watchers=[audit]).run()
     assert not ran.stuck
     assert ran.ran["job 3"].first_start == 10.0
@@ -256,6 +249,62 @@ def test_broken_rows_are_left_out_with_line_and_reason(tmp_path: Path) -> None:
         path.write_bytes(content)
         with pytest.raises(TableUnreadable, match=says):
             read_trace(path)
+
+
+def test_a_trace_may_say_which_jobs_a_job_waits_for_and_no_policy_starts_it_before(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text(
+        "job_id,submit_s,duration_s,gpus,vc,user,estimate_s,priority,min_gpus,max_gpus,needs\n"
+        "data,0,3600,1,vision,ann,7200,,,,\ntable,5,1800,1,vision,bob,,1,,,\ntrain,10,7200,8,language,cem,,,4,8,data;table\neval,10,60,1,,,,low,,,train data\n"
+    )
+    trace = read_trace(path)
+    assert [job.needs for job in trace.jobs] == [(), (), ("data", "table"), ("train", "data")]
+    assert [(job.group, job.user, job.estimate_s, job.priority, job.gpus_min, job.gpus_max) for job in trace.jobs] == [
+        ("vision", "ann", 7200.0, "medium", 0, 0), ("vision", "bob", None, "high", 0, 0), ("language", "cem", None, "medium", 4, 8),
+        ("all", "", None, "low", 0, 0),
+    ]  # fmt: skip
+    assert [job.needs for job in between(dataclasses.replace(trace, jobs=trace.jobs[1:]), 0, 1).jobs] == [(), ("table",), ("train",)]
+    for name in NAMES:
+        scheduler = scheduler_named(name, nodes_of(2, 8))
+        audit = audit_of(scheduler) if isinstance(scheduler, Holdfast) else None
+        replay = Replay(trace.jobs, scheduler, watchers=[audit] if audit else []).run()
+        assert not replay.stuck
+        assert audit is None or audit.auditor.failures == []
+        for job in trace.jobs:
+            assert all(replay.ran[job.id].first_start >= replay.ran[need].end for need in job.needs), (name, job.id)
+
+
+def test_a_job_whose_needs_could_not_end_before_it_is_left_out_with_line_and_reason(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    rows = ["a,0,60,1,", "b,0,60,1,nobody", "c,0,60,1,b", "d,0,60,1,e", "e,0,60,1,d", "f,0,60,1,f", "g,0,60,1,a h", "h,9,60,1,", "i,0,60,1,a",
+            "j,0,60,1,x", "x,0,no,1,", *(f"r{n},0,60,1,r{(n + 1) % 9}" for n in range(9)), "k,1,60,1,m", "m,1,60,1,a"]  # fmt: skip
+    path.write_text("job_id,submit_s,duration_s,gpus,needs\n" + "\n".join(rows) + "\n")
+    trace = read_trace(path)
+    assert [job.id for job in trace.jobs] == ["a", "i", "m", "k", "h"], "at one time, those that are needed first"
+    said = {one.line: one.because for one in trace.skipped}
+    assert list(said) == [3, 4, 5, 6, 7, 8, 11, 12, *range(13, 22)]
+    assert said[3] == "job b needs nobody, and no row that makes sense has that job_id"
+    assert said[4] == "job c needs b, which is left out (line 3)"
+    assert said[5] == "jobs would wait for each other in a circle: d needs e needs d"
+    assert said[7] == "jobs would wait for each other in a circle: f needs f"
+    assert said[8] == "job g needs h, which is submitted later (line 9); expected one that is there by then"
+    assert said[11] == "job j needs x, and no row that makes sense has that job_id"
+    assert said[13].endswith("r0 needs r1 needs r2 needs r3 needs r4 needs r5 and so on, 9 jobs")
+    path.write_text("job_id,submit_s,duration_s,gpus,needs\na,0,60,1,b\nb,0,60,1,a\n")
+    with pytest.raises(TableUnreadable, match="no job that could ever start; the first row that was left out, line 2: jobs would wait for each other"):
+        read_trace(path)
+
+
+def test_the_command_refuses_who_needs_a_job_that_is_larger_than_the_cluster(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("job_id,submit_s,duration_s,gpus,needs\nhuge,0,60,99,\nafter,1,60,1,huge\nthen,2,60,1,after\nelse,3,60,1,none\nfree,4,60,1,\n")
+    said = CliRunner().invoke(app, ["simulate", "--trace", str(path), "--nodes", "1", "--policy", "holdfast", "--policy", "fifo", "--json"])
+    assert said.exit_code == 0, said.output
+    record = json.loads(said.stdout)
+    refused = [(one["line"], one["because"]) for one in record["refused"]]
+    assert refused[1:] == [(3, "job after needs huge, which is refused"), (4, "job then needs after, which is refused")]
+    assert [one["line"] for one in record["skipped"]] == [5]
+    assert [(one["jobs"], one["refused"]) for one in record["results"]] == [(1, 3)] * 2
 
 
 def test_the_command_replays_a_trace_and_says_what_it_came_to(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from holdfast.detect.rules.document import Problem, Value, documents, nearest
 from holdfast.errors import UserError
 from holdfast.schedule.cluster import Cluster
 from holdfast.schedule.job import JobRequest, Placement
-from holdfast.schedule.needs import check_needs, needed_first
+from holdfast.schedule.needs import check_circle, check_needs, needed_first
 from holdfast.schedule.place import Health, NodeRoom
 from holdfast.schedule.policy import Policy
 from holdfast.schedule.tree import Account, in_tree
@@ -153,6 +153,7 @@ class _Reader:
         for job in jobs:
             with self.at_line(job.line):
                 check_needs(job.request, by_id.get)
+                check_circle(job.request, by_id.get)
         order = {id: number for number, id in enumerate(needed_first([job.request for job in jobs]))}
         happened = [(job.submitted_s, 0, order[job.request.id], job) for job in jobs]
         happened += [(job.since_s, 1, number, job) for number, job in enumerate(jobs) if job.running_on]

@@ -21,7 +21,7 @@ from typing import NoReturn
 from holdfast.schedule.acting import Acting
 from holdfast.schedule.job import Job, JobRefused, JobRequest, Lane
 from holdfast.schedule.known import BACK, DONE_KEPT, LOOSE, TRIED, WAITED, Aside
-from holdfast.schedule.needs import check_needs
+from holdfast.schedule.needs import check_circle, check_needs
 from holdfast.schedule.place import Health
 from holdfast.schedule.policy import DAY_S
 
@@ -49,11 +49,9 @@ class Cluster(Acting):
         self.done.pop(request.id, None)
         for need in [need for need in job.missing if need in self.done]:
             del job.missing[need]
-        if job.missing:
-            self.aside[job] = Aside.NEEDS
-            for need in job.missing:
-                self._needed_by.setdefault(need, []).append(job)
-        else:
+        for need in job.missing:
+            self._needed_by.setdefault(need, []).append(job)
+        if not job.missing:
             self._consider(job, now)
         return job
 
@@ -83,14 +81,13 @@ class Cluster(Acting):
     def withdraw(self, id: str, now: float) -> None:
         """A job is not wanted any more. Who needs it waits until one of that name ends well."""
         now, job = self.at(now), self.jobs.pop(id)
-        considered = self.aside.get(job) is not Aside.NEEDS
         if job.running:
             self._stop(job, now)
-        else:
+        elif not job.missing:
             self._leave_queue(job)
         job.ticket += 1
         self._wanted[job.account] -= job.gpus_most
-        if considered:
+        if not job.missing:
             self._count(self._present, 0, job, -1)
 
     def fail(self, id: str, now: float) -> None:
@@ -231,8 +228,7 @@ class Cluster(Acting):
             self.done = dict.fromkeys(list(self.done)[DONE_KEPT:])
         for job in self._needed_by.pop(id, ()):
             del job.missing[id]
-            if not job.missing and self.aside.get(job) is Aside.NEEDS:  # Else it was withdrawn.
-                del self.aside[job]
+            if not job.missing and self.jobs.get(job.request.id) is job:  # Else it was withdrawn.
                 self._consider(job, now)
 
     def _judged(self, node: int, health: Health) -> None:
@@ -271,7 +267,7 @@ class Cluster(Acting):
             raise JobRefused(f"job {request.id} has priority {request.priority!r}; expected one of {', '.join(self.policy.classes)}")
         if request.gpus > self.fleet.total_gpus:
             raise JobRefused(f"job {request.id} asks for {request.gpus} GPUs and the cluster has {self.fleet.total_gpus}; ask for fewer")
-        check_needs(request, lambda id: self.jobs[id].request if id in self.jobs else None, self.done)
+        self._check_needs(request)
         kind = self.policy.classes[request.priority]
         most = min(kind.user_ceiling, kind.group_ceiling) * self.fleet.total_gpus + 1e-9
         if request.gpus > most and self.lower_class(kind) is None:
@@ -288,6 +284,14 @@ class Cluster(Acting):
             raise JobRefused(f"job {request.id} belongs to {'/'.join(request.account)}, which is a group; name a user in it")
         if kind.crosses and not any(account in self.tree.administrators for account in line):
             self._refuse_ordinary(request)
+
+    def _check_needs(self, request: JobRequest) -> None:
+        def find(id: str) -> JobRequest | None:
+            return self.jobs[id].request if id in self.jobs else None
+
+        check_needs(request, find, self.done)
+        if request.id in request.needs or request.id in self._needed_by:  # Only who is needed can close a circle.
+            check_circle(request, find)
 
     def _refuse_ordinary(self, request: JobRequest) -> NoReturn:
         """Work that goes before other groups is for those who were named for it."""

@@ -24,10 +24,9 @@ WAITED, LOOSE, TRIED, BACK, APART = range(5)  # What a timer is for.
 
 
 class Aside(enum.Enum):
-    """Why a job that waits stands in no queue."""
+    """Why a job that waits, and needs nothing any more, stands in no queue."""
 
     PAUSE = "it failed, and pauses"
-    NEEDS = "what it needs has not ended"
     CEILING = "its class is at its ceiling, and there is none below"
 
 
@@ -53,7 +52,7 @@ class Known:
         self.running: dict[Job, None] = {}
         self.elastic: dict[Job, None] = {}  # That run and may grow.
         self.reservations: dict[Job, Reservation] = {}
-        self.aside: dict[Job, Aside] = {}  # That wait and stand in no queue.
+        self.aside: dict[Job, Aside] = {}  # That are considered, wait, and stand in no queue.
         self.done: dict[str, None] = {}  # Jobs that ended well, or made what they are needed for: the latest.
         self._needed_by: dict[str, list[Job]] = {}
         self.care = Care(len(self.fleet.nodes), self.policy)

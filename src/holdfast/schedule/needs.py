@@ -12,11 +12,15 @@ Find = Callable[[str], JobRequest | None]  # A job that waits or runs, by its na
 
 
 def check_needs(request: JobRequest, find: Find, done: Collection[str] = ()) -> None:
-    """Refuse a job that needs one that is neither here nor `done`, or one that cannot end before it."""
+    """Refuse a job that needs one that is neither here nor `done`."""
     for need in request.needs:
         if need != request.id and find(need) is None and need not in done:
             said = f"job {request.id} needs {need}, which neither waits nor runs here, nor has ended well of late"
             raise JobRefused(f"{said}; submit that first, correct the name, or leave it out if it has ended")
+
+
+def check_circle(request: JobRequest, find: Find) -> None:
+    """Refuse a job that needs one that cannot end before it: itself, or one that needs it in turn."""
     circle = _circle(request, find)
     if circle:
         raise JobRefused(f"jobs would wait for each other in a circle: {' needs '.join(circle)}; leave one of these needs out")

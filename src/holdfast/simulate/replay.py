@@ -1,8 +1,9 @@
 """A trace of jobs in virtual time, under any scheduler: jobs arrive, run, are evicted and end; nothing waits.
 
 The world alone knows how long jobs take. A job makes progress from the end of its restart; it saves every `checkpoint_every_s` of run time, and an eviction
-takes it back to what it had saved, as does a node that fails under it. A job that `needs` another holds its GPUs and makes no progress until that one has
-ended: so jobs can wait for jobs for ever, and that is reported, not hidden.
+takes it back to what it had saved, as does a node that fails under it. A scheduler that does not know what jobs need is told of a job when all of that has
+ended. A job that hangs until another ends, and did not say so, holds its GPUs meanwhile and makes no progress: so jobs can wait for jobs for ever, and that is
+reported, not hidden.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
 from holdfast.errors import UserError
@@ -26,6 +27,7 @@ class Scheduler(Protocol):
     """Whatever decides. `knows` says what it was told of a job that is not in a real queue."""
 
     knows: str
+    knows_needs: bool  # Whether it is told of a job before all that it needs has ended.
 
     def submit(self, job: TraceJob, now: float) -> None: ...
     def end(self, id: str, now: float) -> None: ...
@@ -97,7 +99,8 @@ class Replay:
     log: list[tuple[float, Decisions]] | None = None
     hash: str = ""  # Of all that was decided.
     _ends: list[tuple[float, int, str, int]] = field(default_factory=list)
-    _needed_by: dict[str, list[str]] = field(default_factory=dict)
+    _hang: dict[str, list[str]] = field(default_factory=dict)  # Until the end of a job: who.
+    _held: dict[str, list[TraceJob]] = field(default_factory=dict)  # Not yet submitted, for a job has not ended: by that.
     _ended: int = 0
     _changed: int = 0  # So many of the outages' changes have happened.
 
@@ -105,8 +108,8 @@ class Replay:
         arrivals = sorted(self.jobs, key=lambda job: job.submit_s)
         self.ran = {job.id: Ran(job) for job in arrivals}
         for job in arrivals:
-            if job.needs:
-                self._needed_by.setdefault(job.needs, []).append(job.id)
+            if job.hangs_until:
+                self._hang.setdefault(job.hangs_until, []).append(job.id)
         digest, next_arrival, now = hashlib.sha256(), 0, -math.inf
         if self.outages is not None and not isinstance(self.scheduler, OnNodes):
             raise UserError("this policy counts GPUs in one pool and has no nodes that could fail; replay failures under holdfast or health-blind")
@@ -131,11 +134,8 @@ class Replay:
             if self.outages is not None:
                 self._break(self.outages, now)
             while next_arrival < len(arrivals) and arrivals[next_arrival].submit_s <= now:
-                job = arrivals[next_arrival]
+                self._arrive(arrivals[next_arrival], now)
                 next_arrival += 1
-                self.scheduler.submit(job, now)
-                for watcher in self.watchers:
-                    watcher.submitted(job, now)
             decisions = self.scheduler.decide(now)
             self.events += 1
             self._perform(decisions, now)
@@ -149,6 +149,16 @@ class Replay:
             self.stuck = tuple(id for id, one in self.ran.items() if math.isnan(one.end))
         self.hash = digest.hexdigest()
         return self
+
+    def _arrive(self, job: TraceJob, now: float) -> None:
+        """A job is submitted, or held until what it needs has ended. What has ended already is needed no more."""
+        missing = tuple(need for need in job.needs if math.isnan(self.ran[need].end))
+        if missing and not self.scheduler.knows_needs:
+            self._held.setdefault(missing[0], []).append(job)
+            return
+        self.scheduler.submit(job if missing == job.needs else replace(job, needs=missing), now)
+        for watcher in self.watchers:
+            watcher.submitted(job, now)
 
     def _break(self, outages: Sequence[Change], now: float) -> None:
         assert isinstance(self.scheduler, OnNodes), "asked before the first event"
@@ -188,7 +198,7 @@ class Replay:
 
     def _foresee(self, one: Ran, now: float) -> None:
         one.run += 1
-        if one.job.needs and math.isnan(self.ran[one.job.needs].end):
+        if one.job.hangs_until and math.isnan(self.ran[one.job.hangs_until].end):
             return  # It waits for what another makes.
         left_s = max(0.0, one.job.duration_s - one.done_s) * one.job.gpus / one.gpus
         heapq.heappush(self._ends, (now + one.restart_s + left_s, self.events, one.job.id, one.run))
@@ -206,7 +216,7 @@ class Replay:
 
     def _set_back(self, one: Ran, now: float) -> float:
         """A job stops in the middle. GPU-seconds that were for nothing."""
-        done = one.done_s + (one.worked_s(now) if not (one.job.needs and math.isnan(self.ran[one.job.needs].end)) else 0.0)
+        done = one.done_s + (one.worked_s(now) if not (one.job.hangs_until and math.isnan(self.ran[one.job.hangs_until].end)) else 0.0)
         saved = max(one.done_s, done // self.checkpoint_every_s * self.checkpoint_every_s)
         lost_gpu_s = (done - saved) * one.job.gpus + min(one.restart_s, now - one.started) * one.gpus
         one.lost_gpu_s += lost_gpu_s
@@ -220,7 +230,9 @@ class Replay:
         self.scheduler.end(one.job.id, now)
         for watcher in self.watchers:
             watcher.ended(one.job.id, now)
-        for id in self._needed_by.get(one.job.id, ()):
+        for job in self._held.pop(one.job.id, ()):
+            self._arrive(job, now)
+        for id in self._hang.get(one.job.id, ()):
             waiting = self.ran[id]
             if not math.isnan(waiting.started):
                 waiting.started, waiting.restart_s = now, 0.0

@@ -22,6 +22,7 @@ def nodes_of(count: int, gpus: int) -> list[NodeRoom]:
 
 class Holdfast:
     knows = "the user's limit where the trace has one; nothing else of a job's length"
+    knows_needs = True
 
     def __init__(self, nodes: list[NodeRoom], accounts: Iterable[Account] = (), policy: Policy | None = None, *, checkpoint_every_s: float = 1800.0) -> None:
         self.cluster = Cluster(nodes, accounts, policy)
@@ -39,7 +40,7 @@ class Holdfast:
         most = max(job.gpus, job.gpus_max)
         return JobRequest(
             id=job.id, account=(job.group, job.user or "-"), gpus=gpus, gpus_max=most if most > gpus else 0, priority=job.priority,
-            estimate_s=job.estimate_s, checkpoint_every_s=self._checkpoint_every_s,
+            estimate_s=job.estimate_s, checkpoint_every_s=self._checkpoint_every_s, needs=job.needs,
         )  # fmt: skip
 
     def end(self, id: str, now: float) -> None:

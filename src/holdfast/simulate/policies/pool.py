@@ -14,6 +14,7 @@ class Pool(ABC):
     """What the counting schedulers share. A subclass fills `_choose`, which starts jobs by `_start`."""
 
     knows = "nothing"
+    knows_needs = False
 
     def __init__(self, gpus: int) -> None:
         self.gpus = self.free = gpus
