@@ -24,7 +24,7 @@ _KNOWN: Final = {
     "tokens_per_second": "tokens_per_second", "val_loss": "validation_loss", "valid_loss": "validation_loss", "validation_loss": "validation_loss",
     gauges.COMMUNICATED: "communicated_bytes_total", gauges.PARAMETER_NORM: "parameter_norm", gauges.SKIPPED: "saves_skipped_total",
     gauges.LEARNING_RATE: "learning_rate", gauges.UPDATE_NORM: "update_norm", gauges.BAD_SAMPLES: "samples_left_out",
-    gauges.EPOCH: "epoch", "epoch": "epoch",
+    gauges.READ_AGAIN: "batches_read_again_total", gauges.EPOCH: "epoch", "epoch": "epoch",
 }  # fmt: skip
 _PARTS: Final = {
     gauges.STEP: "step_seconds", gauges.DATA: "step_data_seconds", gauges.COMMUNICATION: "step_communication_seconds",

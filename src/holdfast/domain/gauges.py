@@ -44,6 +44,7 @@ GPU_SIZE: Final = "_gpu_size_bytes"  # and what it may have.
 MICRO_BATCH: Final = "_micro_batch"  # The most samples the rank is given at once, where that may be changed; else 0.
 LOADER_WORKERS: Final = "_loader_workers"
 BAD_SAMPLES: Final = "_bad_samples"  # Samples that could not be read and were left out.
+READ_AGAIN: Final = "_read_again"  # Batches that could not be read at once.
 EPOCH: Final = "_epoch"  # Epochs done, with the part of the one under way.
 BAD_SINCE: Final = "_bad_since"  # The step since which the loss is not finite; NaN while it is.
 GOOD_UNTIL: Final = "_good_until"  # And the last step before that whose loss was finite.

@@ -103,6 +103,7 @@ METRICS: dict[str, Metric] = {
             Scope.RANK,
             ("not_finite_total", "", "Times the newest loss or gradient norm turned NaN or infinite."),
             ("saves_skipped_total", "", "Saves that found no free buffer."),
+            ("batches_read_again_total", "", "Batches that could not be read at once, and were read again."),
             ("worker_read_bytes_total", "bytes", "Bytes the rank's processes read from storage."),
             ("worker_written_bytes_total", "bytes", "Bytes the rank's processes wrote to storage."),
             ("worker_log_bytes_total", "bytes", "Bytes the rank printed."),

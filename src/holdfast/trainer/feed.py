@@ -3,7 +3,8 @@
 A step is an optimizer step: `accumulate` batches, or fewer at the end of an epoch when it does not divide. Only a loader without a length does
 not tell its last batch: there the group goes on into the next epoch. With Holdfast's `Sampler` or `Stream` a resumed epoch begins at its position, and the
 samples of a step are what stays, in as many batches as it takes. With any other loader the batches already used are fetched again and dropped, with the
-random numbers that the epoch began with, so that a shuffling loader gives the same order again.
+random numbers that the epoch began with, so that a shuffling loader gives the same order again. The same is done when a disk or a network stumbles, and the
+loader has lost the batch that it was to give.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from holdfast.checkpoint.errors import CheckpointMismatch
 from holdfast.checkpoint.randomness import apply_randomness, capture_randomness
 from holdfast.domain.treatment import Window, next_draw
 from holdfast.errors import UserError
-from holdfast.trainer.read_again import ReadAgain
+from holdfast.trainer.loaders import let_go
+from holdfast.trainer.read_again import Patience, ReadAgain
 from holdfast.trainer.sampler import Sampler
 
 Batch = TypeVar("Batch")
@@ -47,9 +49,11 @@ class Feed(Generic[Batch]):
             )
         self._resumes_itself, self._read_again, self._limit, self._waiting = resumes_itself, read_again, most, waiting
         self.epoch, self.batches, self._in_group = first_epoch, 0, 0
+        self._of_step = 0  # Samples of the step under way that were used already; of a stream.
         self.samples = 0  # Used since the run began, where they are counted.
         self.draw, self._left_out = draw, left_out
         self._epoch_randomness: dict[str, Any] = {}
+        self._chance: list[tuple[Any, Any]] = []  # The loader's own random numbers, as they were when the epoch was opened.
         self._resume_randomness: dict[str, Any] | None = None
         self.boundary, self._given = False, 0
         self.weight = 1.0  # What the mean loss of the batch counts for in its step.
@@ -76,6 +80,10 @@ class Feed(Generic[Batch]):
     def bad_samples(self) -> int:
         """Samples of this rank that could not be read, and were left out."""
         return len(self._read_again.bad) if self._read_again is not None else 0
+
+    @property
+    def batches_read_again(self) -> int:
+        return self._read_again.batches if self._read_again is not None else 0
 
     @property
     def steps_per_epoch(self) -> int:
@@ -147,15 +155,26 @@ class Feed(Generic[Batch]):
 
     def __iter__(self) -> Iterator[Batch]:
         while self.epoch < self._last_epoch:
-            iterator = self._open_epoch()
+            iterator: Iterator[Any] | None = self._open_epoch()
+            patience: Patience | None = None
             while True:
                 asked = perf_counter()
                 try:
+                    iterator = self._open_again() if iterator is None else iterator
                     with self._waiting():
                         self._pass_over(iterator)
                         fetched = self._fetch(iterator)
                 except StopIteration:
                     break
+                except Exception as error:
+                    patience = patience or Patience()
+                    if iterator is self._loader or not self._comes_back(error, patience):
+                        raise
+                    error.__traceback__ = None  # Its frames hold the iterator, whose workers end before others begin.
+                    with let_go():
+                        iterator = None
+                    continue
+                patience = None
                 batch = self._weigh(fetched)
                 self.data_wait_s += perf_counter() - asked
                 yield batch
@@ -175,14 +194,15 @@ class Feed(Generic[Batch]):
         elif self._stream is not None:
             self.samples += self._given
             self._stream.position += self._given
+            self._of_step = 0 if self.boundary else self._of_step + self._given
 
     def _pass_over(self, iterator: Iterator[Any]) -> None:
         """Fetch and drop what is left out, where the loader is not told of it."""
         while self._exact is None and not self._in_group and next_draw(self._left_out, self.draw) != self.draw:
-            for _ in range(self._group()):
+            group = self._group()
+            for _ in range(group):
                 next(iterator)
-                self.batches += 1
-            self.draw += 1
+            self.batches, self.draw = self.batches + group, self.draw + 1
 
     def _fetch(self, iterator: Iterator[Any]) -> tuple[Any, float]:
         """The next batch, and what of it could be read."""
@@ -200,6 +220,29 @@ class Feed(Generic[Batch]):
             indices = self._sampler.indices()
             batch, read = self._read_again.read(indices, self._sampler.others(), error)
             return batch, read / max(1, len(indices))
+
+    def _comes_back(self, error: Exception, patience: Patience) -> bool:
+        """Whether to open the loader anew, after a wait, for the batch that it has lost. With our sampler it was read already, as far as it can be."""
+        if self._read_again is None or self._sampler is not None or self._resumes_itself:
+            return False
+        with self._waiting():
+            return self._read_again.waits(error, f"batch {self.batches} of epoch {self.epoch} (both from 0)", patience)
+
+    def _open_again(self) -> Iterator[Batch]:
+        """The epoch under way, at the batch that comes next. A stream begins with the step under way, so that it is cut as it was."""
+        for generator, state in self._chance:
+            generator.set_state(state)
+        if self._stream is None:
+            return self._reopen_epoch(capture_randomness())
+        self._stream.position -= self._of_step
+        try:
+            iterator = self._reopen_epoch(capture_randomness())
+            with self._waiting():
+                for _ in range(self._in_group):
+                    next(iterator)
+        finally:
+            self._stream.position += self._of_step
+        return iterator
 
     def _weigh(self, fetched: tuple[Any, float]) -> Any:
         """The batch itself; what it is of its step is told by whoever cut the step, or else by counting."""
@@ -240,6 +283,7 @@ class Feed(Generic[Batch]):
 
     def _open(self) -> Iterator[Batch]:
         """Workers that live through epochs finish what they had begun before they begin another one. While they are started, nothing is waited for."""
+        self._chance = [(generator, generator.get_state()) for generator in _generators_of(self._loader)]
         starts_workers = getattr(self._loader, "num_workers", 0) and getattr(self._loader, "_iterator", None) is None
         with nullcontext() if starts_workers else self._waiting():
             return iter(self._loader)
@@ -256,6 +300,13 @@ class Feed(Generic[Batch]):
             self._exact.draw = self.draw
         if self._stream is not None:
             self._stream.tell()
+
+
+def _generators_of(loader: Any) -> list[Any]:
+    """Those that order its samples, where it was given its own; each once."""
+    inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
+    found = (getattr(one, "generator", None) for one in (loader, getattr(loader, "sampler", None), inner))
+    return list({id(one): one for one in found if hasattr(one, "get_state")}.values())
 
 
 def spare_memory(loader: Any, workers: int | None) -> str:

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar, overload
 from holdfast.checkpoint.randomness import apply_randomness
 from holdfast.checkpoint.read import Restored
 from holdfast.domain.beat import REJOINS, RESTORED, STOPPING, WAS_FINITE
-from holdfast.domain.gauges import BAD_SAMPLES, EPOCH, LOADER_WORKERS, MICRO_BATCH, SKIPPED
+from holdfast.domain.gauges import BAD_SAMPLES, EPOCH, LOADER_WORKERS, MICRO_BATCH, READ_AGAIN, SKIPPED
 from holdfast.domain.scaling import Scaling
 from holdfast.domain.treatment import Treatment, Window, next_draw
 from holdfast.errors import UserError
@@ -275,6 +275,7 @@ class Run:
         if self._feed is not None:
             gauges.set(EPOCH, self._feed.epochs_done)
             gauges.set(BAD_SAMPLES, self._feed.bad_samples)
+            gauges.set(READ_AGAIN, self._feed.batches_read_again)
         for name, value in numbers.arrived.items():
             if name not in ("loss", "grad_norm") and not gauges.set(name, value):
                 self._say.once("gauges", f"there are more numbers than can be watched: {name!r} and those after it are left out")
