@@ -12,8 +12,8 @@ first save after its node is replaced and the cool-down is over.
 
 The layout is Llama 3's, tensor 8 and pipeline 16, with the optimizer sharded over 8 of 128 data-parallel ranks (HSDP): 16 replicas of 1,024 GPUs. It is what
 fits: more replicas leave too little memory for activations at the speed that Llama 3 had, fewer stand more GPUs idle. What a new GPU gets is its part of the
-state, over its own link, at the slowest rate that somebody has published for it. Cool-down and time from save to save are the operator's (`--resize-every-s`,
-`--checkpoint-every`), and are set as is best for this job; rows say what the defaults leave.
+state, over its own link, at the slowest rate that somebody has published for it. Cool-down and time from save to save are those that the product has by itself;
+rows say what others leave.
 
 Explicit: all 419 failures end a process or a node. With hangs and NaN: whatever concerns the network hangs (49 of 419), silent corruption is a NaN (6).
 """
@@ -58,7 +58,6 @@ GPU_GB = 80.0
 REPAIR_S = DAY_S  # Assumed, as nobody publishes it; spares are as many as make running out of them a chance of one in a thousand.
 STOCK_OUT = 0.001
 REPLICAS = 16  # The most that fit beside the activations, of powers of two: see `memory_gb`.
-COOL_DOWN_S = 60.0  # --resize-every-s: no longer than a replacement takes.
 SEQUENCES = 2048  # Of 8,192 tokens in a batch of 16 M: 16 for each of 128 data-parallel ranks.
 EXPLICIT_BAR, MIXED_BAR = 99.0, 98.0
 LAYOUTS = (4, 8, 16, 32, 64, 128)
@@ -100,8 +99,8 @@ class Inputs:
     rejoins: bool = True  # Survivors go on with what they have. Else all start again from copies in memory.
     smaller: bool = True  # The other replicas go on while a node is replaced.
     replicas: int = REPLICAS
-    resize_every: float = COOL_DOWN_S
-    save_every: float | None = None  # None: as is best, with what a smaller gang lacks until a save; 0: as the product chooses, which does not count that.
+    resize_every: float = Policy().resize_every_s
+    save_every: float | None = 0.0  # None: as is best, with what a smaller gang lacks until a save; 0: as the product chooses, which does not count that.
 
     @property
     def given_gb(self) -> float:
@@ -150,7 +149,7 @@ SOURCES = {
     "gb_per_s": (DERIVED, published.PEER_GB_PER_S.source),
     "fetched": (DERIVED, "14 bytes a parameter, over the GPUs of a replica, at that rate"), "copied": (DERIVED, "the same, to another node's memory"),
     "first_step": (PUBLISHED, published.FIRST_STEP.source), "save": (PUBLISHED, published.SAVE_STALL.source),
-    "nan_found": (PUBLISHED, published.NAN_FOUND.source), "resize_every": (LIMIT, "--resize-every-s, set for this job; the default is 300"),
+    "nan_found": (PUBLISHED, published.NAN_FOUND.source), "resize_every": (LIMIT, "--resize-every-s, its default"),
     "repair": ("assumed", "nobody publishes it"),
 }  # fmt: skip
 
@@ -362,9 +361,8 @@ def changes(inputs: Inputs) -> list[tuple[str, Inputs]]:
         ("a smaller gang shares out the same batch by whole sequences: 18 a rank for 16", replace(inputs, whole_micro_batches=True)),
         ("the first step counts as the 6 s of work it is", replace(inputs, first_step_works=True)),
         ("both of these", replace(inputs, whole_micro_batches=True, first_step_works=True)),
-        (f"cool-down of {Policy().resize_every_s:.0f} s before it grows back: the product's default", replace(inputs, resize_every=Policy().resize_every_s)),
-        ("a save as often as the product chooses by itself", replace(inputs, save_every=0.0)),
-        ("both defaults", replace(inputs, save_every=0.0, resize_every=Policy().resize_every_s)),
+        ("a save as often as is best where a smaller gang grows back at one", replace(inputs, save_every=None)),
+        ("cool-down of 5 min", replace(inputs, resize_every=300.0)),
         ("cool-down of 30 min: who is lost meanwhile is taken in in one go", replace(inputs, resize_every=1800.0)),
         ("all that is published at its fast end", fast_end(inputs)),
         ("replacement has the group build in it", replace(inputs, replaced=inputs.replaced - inputs.group_build)),
@@ -437,7 +435,7 @@ def show(inputs: Inputs, rows: list[Row], report: Report) -> None:
         f"Layout: {in_words(inputs)}, of which {ACTIVATIONS_GB:.0f} GB are activations without recomputing (derived). Its step is taken to be Llama 3's 6 s."
     )
     report.note(
-        f"A save every {made.interval_s:.0f} s, cool-down {inputs.resize_every:.0f} s, both set by the operator; rows have the product's own. "
+        f"A save every {made.interval_s:.0f} s, cool-down {inputs.resize_every:.0f} s, both as the product has them by itself. "
         f"{spares_for(inputs)} spares, repair {REPAIR_S / 3600:.0f} h in the mean (assumed), log-normal."
     )
     report.note(

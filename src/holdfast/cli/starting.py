@@ -91,7 +91,7 @@ def run(
     preimport: Annotated[list[str] | None, typer.Option(help="Import this in the warm parent, so that workers start with it. May be given often.")] = None,
     max_restarts: Annotated[int | None, typer.Option("--max-restarts", "--max_restarts", min=0, help="At most this many.", show_default="per cause")] = None,
     resize_every_s: Annotated[
-        float, typer.Option(min=0.0, help="With --nnodes MIN:MAX: seconds at least between two changes of a gang that runs.")
+        float, typer.Option(min=0.0, help="With --nnodes MIN:MAX: seconds at least between two changes of a running gang; doubled by each in the last hour.")
     ] = Policy().resize_every_s,
     smaller_batch: Annotated[
         str,

@@ -7,8 +7,8 @@
 Where the mesh of the job is known a gang is made of whole replicas (`replicas`): what is left of one that lost a node stands by, and is taken first.
 
 Nodes that stay keep their order, so ranks are dense; in a gang of the same size a spare takes over the ranks of the node it replaces. A gang that runs is
-stopped for more nodes only with a save, when ranks can be forked there at once, and not sooner than `resize_every_s` after the last change: flapping nodes
-must not cost more than they bring.
+stopped for more nodes only with a save, when ranks can be forked there at once, and not before it has rested from the last change: flapping nodes must not
+cost more than they bring, so each stop by choice doubles the rest for an hour.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from holdfast.domain.job import JobPhase
 from holdfast.domain.state import Change, NodeState, State
 
 _ABSENCES, _CHANGES = 20, 500  # The newest ones are kept.
+_FLAPS_S, DOUBLED_MAX = 3600.0, 4  # So long a stop by choice is remembered; so often the rest after a change is doubled at most.
 
 
 def in_order(state: State, names: Collection[str]) -> tuple[str, ...]:
@@ -110,11 +111,19 @@ def why_move(state: State) -> str:
         return f"training goes on otherwise than before: {state.treatment}"
     if state.renewing:
         return state.renewing
-    last = max((change.at for change in state.changes), default=float("-inf"))
-    if len(gang.nodes) < count and state.at - last >= spec.policy.resize_every_s:
+    if len(gang.nodes) < count and rests_s(state) <= 0.0:
         come, by = (", ".join(name for name in there if name not in gang.nodes and (name in state.left_over) == over) for over in (False, True))
         return f"growing back from {len(gang.nodes)} to {count} nodes: {come} is there again{f', and {by} stood by' if by else ''}"
     return ""
+
+
+def rests_s(state: State) -> float:
+    """How much longer the gang keeps the nodes it has, unless it must leave one. The first that come back are taken in soon, flapping ones late."""
+    spec = state.spec
+    assert spec is not None
+    last = max((change.at for change in state.changes), default=float("-inf"))
+    stops = sum(change.by_choice and state.at - change.at < _FLAPS_S for change in state.changes)
+    return last + spec.policy.resize_every_s * 2 ** min(stops, DOUBLED_MAX) - state.at
 
 
 def out_of_service(state: State, name: str) -> str:

@@ -60,9 +60,8 @@ def held(state: State, deadline: str) -> tuple[Incident, Held | Stay] | None:
         return incident, Stay(because=f"{first.kind} is why, and may come along to another node", again_s=spec.policy.slow_wait_s)
     if any(is_planned(one) and one.outcome == verifying.CAME_BACK and _ranks(one) & _ranks(incident) for one in state.incidents):
         return incident, Stay(because="the same rank was as slow on another node")
-    cool_s = max((change.at for change in state.changes), default=float("-inf")) + spec.policy.resize_every_s - state.at
-    if cool_s > 0:
-        return incident, Stay(because=f"the gang was given other nodes less than {spec.policy.resize_every_s:.0f} s ago", again_s=cool_s)
+    if (rests_s := membership.rests_s(state)) > 0.0:
+        return incident, Stay(because=f"the gang was given other nodes a moment ago, and is left in peace for {rests_s:.0f} s more", again_s=rests_s)
     since, share = min(one.since for one in slow), max(one.share for one in slow)
     from_start = since <= gang.started_at + _BEGINNING_S
     return incident, Held(node=nodes[0], share=share, stood_s=state.at - since, from_start=from_start, because=slow[0].because)

@@ -97,7 +97,7 @@ class Policy:
     notice_lead_s: float = 300.0  # So long before a node goes the gang leaves it: it is of use till then, and a stop may take a while.
     slow_wait_s: float = 180.0  # So long a rank must have held the gang back before it is asked whether its node is worth leaving,
     slow_back_s: float = 3600.0  # and so long such a node is left alone; twice as long the next time.
-    resize_every_s: float = 300.0  # A gang that runs is not stopped sooner than this after the last time, to take in or leave a node.
+    resize_every_s: float = 60.0  # A gang that runs is not stopped sooner than this after the last change, to take in or leave a node; twice as long each time.
     smaller_batch: SmallerBatch | None = None  # What a gang that is smaller does with the batch; None: it keeps it.
     skip_batches: int | None = None  # The data of so many steps may be left out, in all; None: of a few, and only where the loss is not finite.
     may_change: MayChange = MayChange()

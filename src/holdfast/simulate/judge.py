@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from holdfast.core import leaving, replicas
+from holdfast.core import leaving, membership, replicas
 from holdfast.core.base import GOES_CODE
 from holdfast.domain.diagnosis import Cause
 from holdfast.domain.effect import Effect, StartGang, StartStore
@@ -204,10 +204,11 @@ class Judge:
         if state.outcome is not Outcome.FINISHED or gang is None or not training.guarded or len(gang.nodes) == spec.nodes or spec.policy.mode != "auto":
             return
         rounds_s = 3 * training.save_every * training.step_s * spec.nodes / len(gang.nodes) + 60.0
-        since = self.world.clock.now - spec.policy.resize_every_s - rounds_s
+        rests_s = spec.policy.resize_every_s * 2**membership.DOUBLED_MAX
+        since = self.world.clock.now - rests_s - rounds_s
         could = [name for name, link in self.world.control.links.items() if link.opened_at < since and name not in (*gang.nodes, *state.cordoned)]
         changed = max((change.at for change in state.changes), default=0.0)
-        quiet = gang.started_at < state.at - spec.policy.resize_every_s - rounds_s and changed < state.at - spec.policy.resize_every_s - rounds_s
+        quiet = max(gang.started_at, changed) < state.at - rests_s - rounds_s
         could = [name for name in could if state.nodes[name].state is NodeState.READY]
         if len(could) >= replicas.block(state) and quiet and self.world.faults.until < since:
             raise Broken(f"the job finished on {len(gang.nodes)} of {spec.nodes} nodes, and {could} was there for long")
