@@ -202,7 +202,12 @@ def test_what_grows_with_the_steps_is_told_of_host_and_gpu_apart(watch: Watch, h
             process.stdin.flush()
             process.stdout.readline()
             watch.read()
-        process.stdin.close()
+        process.stdin.write(b"\n")
+        process.stdin.flush()
+        process.stdout.readline()
+        process.kill()
+        process.wait()
+        watch.read()  # What is gone of one that was killed is no end of its growth.
         leaks = watch.leaks(0, 1)
         assert watch.leaks(0, 2).host == "", "of another generation"
         watch.add(1, 1, os.getpid())

@@ -100,7 +100,9 @@ def test_a_job_that_leaks_saves_and_starts_again_before_it_is_killed_for_it(stat
     (plan,) = incident.plans
     assert not incident.exits, "nobody was killed"
     assert [finding.kind for finding in incident.findings] == ["memory_leak"]
-    assert re.search(r"rank 0's memory grew by [\d.]+ (MB|MiB) a step over \d+ steps, .*: \d+ of 150 MB of memory are left, which it fills in", plan.because)
+    grows = r"rank 0's memory grew by [\d.]+ (MB|MiB) a step over \d+ steps, .*: \d+ of 150 MB of memory are left, which it fills in"
+    assert re.search(grows, incident.diagnoses[-1].because)
+    assert plan.because.startswith("before its memory is full: a leak fills what there is")
     assert (plan.rung, plan.fitting, incident.outcome) == (Rung.RESPAWN, Fitting(), "worked")
     took = [int(step) for step in (job.kept / "took").read_text().split()]
     assert took == list(range(190)), "each step once"

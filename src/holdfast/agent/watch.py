@@ -214,7 +214,9 @@ class Watch:
     def _look_at_growth(self, worker: _Worker) -> None:
         beat = worker.beat
         if beat is not None and beat.flags & RESTORED and beat.step > beat.step_started + 1 and beat.phase == "step":  # In the first step all finds its place.
-            worker.host.look(beat.step, sum(map(tree.own_bytes, self._trees.get(worker.pid, [worker.pid]))))
+            held = [tree.own_bytes(pid) for pid in self._trees.get(worker.pid) or [worker.pid]]
+            if held[0]:  # Of one that is being taken down all is gone at once, which is no end of its growth.
+                worker.host.look(beat.step, sum(held))
             table = _table(worker)
             for name, growth in ((GPU_MEMORY, worker.gpu), (GPU_PEAK, worker.peak)):
                 if table.get(name, 0.0) > 0:

@@ -123,7 +123,7 @@ def rests_s(state: State) -> float:
     assert spec is not None
     last = max((change.at for change in state.changes), default=float("-inf"))
     stops = sum(change.by_choice and state.at - change.at < _FLAPS_S for change in state.changes)
-    return last + spec.policy.resize_every_s * 2 ** min(stops, DOUBLED_MAX) - state.at
+    return last + spec.policy.resize_every_s * 2.0 ** min(stops, DOUBLED_MAX) - state.at
 
 
 def out_of_service(state: State, name: str) -> str:
