@@ -96,14 +96,15 @@ def leaking(beside: Callable[..., Job], state: Path, *options: object) -> Job:
 def test_a_job_that_leaks_saves_and_starts_again_before_it_is_killed_for_it(state: Path, beside: Callable[..., Job]) -> None:
     with leaking(beside, state) as job:
         job.finished()
-    (incident,) = job.incidents()
-    (plan,) = incident.plans
-    assert not incident.exits, "nobody was killed"
-    assert [finding.kind for finding in incident.findings] == ["memory_leak"]
-    grows = r"rank 0's memory grew by [\d.]+ (MB|MiB) a step over \d+ steps, .*: \d+ of 150 MB of memory are left, which it fills in"
-    assert re.search(grows, incident.diagnoses[-1].because)
-    assert plan.because.startswith("before its memory is full: a leak fills what there is")
-    assert (plan.rung, plan.fitting, incident.outcome) == (Rung.RESPAWN, Fitting(), "worked")
+    assert job.incidents()
+    for incident in job.incidents():  # One, or two where the first was seen early.
+        (finding,), (plan,) = incident.findings, incident.plans
+        assert not incident.exits, "nobody was killed"
+        grows = r"rank 0's memory grew by [\d.]+ (MB|MiB) a step over \d+ steps, .*: \d+ of 150 MB of memory are left, which it fills in"
+        assert (finding.kind, bool(re.search(grows, incident.diagnoses[-1].because))) == ("memory_leak", True), incident
+        assert plan.because.startswith("before its memory is full: a leak fills what there is")
+        assert (plan.rung, plan.fitting) == (Rung.RESPAWN, Fitting())
+    assert job.incidents()[0].outcome == "worked"
     took = [int(step) for step in (job.kept / "took").read_text().split()]
     assert took == list(range(190)), "each step once"
 
