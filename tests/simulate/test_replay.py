@@ -244,11 +244,27 @@ def test_broken_rows_are_left_out_with_line_and_reason(tmp_path: Path) -> None:
     assert [job.duration_s for job in clipped(trace, 30).jobs] == [30, 30]
     assert not between(trace, 1, 2).jobs
     assert with_users(trace, 1).jobs == with_users(trace, 1).jobs
-    broken = {b"x,y\n1,2\n": "no column job_id", b"job_id,submit_s,duration_s,gpus\na,b,c,d\n": "no job in it", b"\x1f\x8bbroken": "cannot be read"}
+    broken = {
+        b"x,y\n1,2\n": "no column job_id", b'job_id,"submit_s\n1,2\n': "in its first line a quote",
+        b"job_id,submit_s,duration_s,gpus\na,b,c,d\n": "no job in it", b"\x1f\x8bbroken": "cannot be read",
+    }  # fmt: skip
     for content, says in broken.items():
         path.write_bytes(content)
         with pytest.raises(TableUnreadable, match=says):
             read_trace(path)
+
+
+@pytest.mark.parametrize("broken", ['"j10,600,60,1', 'j10,600,60,1,"', f"{'x' * 200_000},600,60,1"])
+def test_a_stray_quote_or_a_line_without_end_costs_one_row(tmp_path: Path, broken: str) -> None:
+    path = tmp_path / "trace.csv"
+    rows = [f'"j{number}",{number * 60},60,1' for number in range(200)]
+    rows[10] = broken
+    path.write_text("job_id,submit_s,duration_s,gpus,user\r\n" + "\r\n".join([*rows[:50], "", *rows[50:]]) + "\r\n")
+    trace = read_trace(path)
+    assert [job.id for job in trace.jobs] == [f"j{number}" for number in range(200) if number != 10]
+    (left_out,) = trace.skipped
+    assert left_out.line == 12
+    assert "quote is opened and not closed" in left_out.because or "field larger than field limit" in left_out.because
 
 
 def test_a_trace_may_say_which_jobs_a_job_waits_for_and_no_policy_starts_it_before(tmp_path: Path) -> None:

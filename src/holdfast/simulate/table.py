@@ -1,4 +1,7 @@
-"""CSV files of others, gzipped or not: whole rows are taken, broken ones are left out, with their line and the reason."""
+"""CSV files of others, gzipped or not: whole rows are taken, broken ones are left out, with their line and the reason.
+
+A row is one line: a quote that is not closed costs the row it stands in, and no other.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from holdfast.errors import UserError
@@ -34,22 +38,36 @@ def rows_of(path: Path, wanted: str, take: Callable[[Row, int], None], missing: 
         text = (gzip.decompress(content) if content.startswith(_GZIP) else content).decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise TableUnreadable(f"{path} cannot be read: {error}; expected CSV, gzipped or not, beginning with {wanted}") from error
-    rows = csv.DictReader(io.StringIO(text.replace("\0", ""), newline=""), skipinitialspace=True)
-    skipped: list[Skipped] = []
+    lines = io.StringIO(text.replace("\0", ""), newline=None)
+    first = next(lines, "")
     try:
-        rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]
-        if lacks := missing(rows.fieldnames):
-            raise TableUnreadable(f"{path} has {lacks}: its first line is {','.join(rows.fieldnames)[:80]!r}; name them in it, as in {wanted}")
-        for row in rows:
-            try:
-                if None in row:
-                    raise ValueError("it has more fields than the first line")
-                take(row, rows.line_num)
-            except ValueError as error:
-                skipped.append(Skipped(line=rows.line_num, because=str(error)))
-    except csv.Error as error:
-        raise TableUnreadable(f"{path} is no CSV, line {rows.line_num}: {error}; expected lines as below {wanted}") from error
+        names = [name.strip() for name in _fields(first)]
+    except ValueError as error:
+        raise TableUnreadable(f"{path} is no CSV: in its first line {error}; expected lines as below {wanted}") from error
+    if lacks := missing(names):
+        raise TableUnreadable(f"{path} has {lacks}: its first line is {','.join(names)[:80]!r}; name them in it, as in {wanted}")
+    skipped: list[Skipped] = []
+    for number, line in enumerate(lines, 2):
+        try:
+            fields = _fields(line)
+            if len(fields) > len(names):
+                raise ValueError("it has more fields than the first line")
+            if fields:
+                take(dict(zip_longest(names, fields)), number)
+        except ValueError as error:
+            skipped.append(Skipped(line=number, because=str(error)))
     return skipped
+
+
+def _fields(line: str) -> list[str]:
+    reader = csv.reader((line, ""), skipinitialspace=True)
+    try:
+        fields = next(reader)
+    except csv.Error as error:
+        raise ValueError(str(error)) from error
+    if reader.line_num > 1:  # It read on, for the end of what a quote began.
+        raise ValueError("a quote is opened and not closed on its line")
+    return fields
 
 
 def first_of(skipped: Sequence[Skipped]) -> str:
