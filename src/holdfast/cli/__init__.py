@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from holdfast import __version__
-from holdfast.cli.common import AsJson, Name, State, live_view, print_json
+from holdfast.cli.common import NODE_GPUS_MAX, NODES_MAX, AsJson, Name, State, live_view, print_json
 from holdfast.cli.plan import plan
 from holdfast.cli.queueing import queue, shares, why
 from holdfast.cli.saying import approve, check, cordon, drain, nodes, uncordon, undo, veto
@@ -386,9 +386,9 @@ def simulate(
     context: typer.Context,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Replay the jobs of this CSV file, gzipped or not.", show_default="made-up faults")] = None,
     nodes: Annotated[
-        int | None, typer.Option(min=1, max=100_000, help="Nodes of the cluster, or of each world.", show_default="160 with a trace, else by seed")
+        int | None, typer.Option(min=1, max=NODES_MAX, help="Nodes of the cluster, or of each world.", show_default="160 with a trace, else by seed")
     ] = None,
-    gpus_per_node: Annotated[int, typer.Option("--gpus-per-node", min=1, help="GPUs of each.")] = 8,
+    gpus_per_node: Annotated[int, typer.Option("--gpus-per-node", min=1, max=NODE_GPUS_MAX, help="GPUs of each.")] = 8,
     policy: Annotated[list[str] | None, typer.Option(help="Who decides; may be given often.", show_default="holdfast")] = None,
     seeds: Annotated[str, typer.Option(metavar="N|A-B", help="How many seeds, or from which to which.", show_default="1 with a trace, else 1000")] = "",
     start: Annotated[int | None, typer.Option(min=0, help="The first seed.", show_default="0")] = None,

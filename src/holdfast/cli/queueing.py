@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.common import AsJson
+from holdfast.cli.common import NODE_GPUS_MAX, NODES_MAX, AsJson
 
 ClusterFile = Annotated[Path | None, typer.Option("--cluster", metavar="FILE", help="Nodes, accounts and jobs, in YAML or JSON.", show_default="none")]
 TraceFile = Annotated[Path | None, typer.Option("--trace", metavar="FILE", help="Or replay the jobs of this CSV file.", show_default="none")]
 At = Annotated[str, typer.Option("--at", metavar="SECONDS", help="Up to this moment of the trace: seconds, or 36h, 3d.", show_default="its last submission")]
-Nodes = Annotated[int, typer.Option(min=1, help="With a trace: nodes of the cluster.")]
-GpusPerNode = Annotated[int, typer.Option("--gpus-per-node", min=1, help="With a trace: GPUs of each.")]
+Nodes = Annotated[int, typer.Option(min=1, max=NODES_MAX, help="With a trace: nodes of the cluster.")]
+GpusPerNode = Annotated[int, typer.Option("--gpus-per-node", min=1, max=NODE_GPUS_MAX, help="With a trace: GPUs of each.")]
 PolicyName = Annotated[str, typer.Option("--policy", help="With a trace: who decides, holdfast or health-blind.")]
 Days = Annotated[str, typer.Option(metavar="A:B", help="With a trace: only jobs that were submitted on these days.", show_default="all")]
 Clip = Annotated[str, typer.Option(metavar="TIME", help="With a trace: no job runs longer.", show_default="as they are")]

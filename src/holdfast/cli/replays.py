@@ -36,6 +36,7 @@ from holdfast.simulate.trace import Trace, TraceJob, between, clipped, read_trac
 _COLUMNS = 400  # Of the plot of waits over the time of submission.
 _ROWS_TOLD = 100  # Of those that were left out or refused, in JSON; all are counted.
 _FAILING_ON_S = 30 * 86400.0  # After the last job came.
+_REPLAYS = 10_000  # At once.
 _BARS = 8  # Of the progress, and plots; for more replays there is one bar for all, and no plot.
 _SHORT = 2000  # Jobs: done in a second, which is less than other processes take to start.
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -59,6 +60,8 @@ class Asked:
 
     def checked(self) -> Asked:
         """Refuses what could not be replayed, before anything is."""
+        if (replays := (self.seeds.stop - self.seeds.start) * len(self.policies)) > _REPLAYS:
+            raise UserError(f"--seeds and --policy ask for {replays:,} replays; expected {_REPLAYS:,} or fewer: replay them in parts")
         for name in self.policies:
             if name not in NAMES:
                 raise UserError(f"policy {name!r} is not known; expected one of {', '.join(NAMES)}")
