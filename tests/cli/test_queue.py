@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -147,6 +149,56 @@ def test_the_policy_of_a_site_is_in_its_file(tmp_path: Path) -> None:
     assert "halved every 1d 00h" in _said("shares", "--cluster", str(path))
 
 
+def test_who_was_moved_off_a_node_that_is_out_resized_or_has_nodes_kept_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    nodes = "[{name: a, gpus: 4, health: out}, {name: b, gpus: 4}, {name: c, gpus: 4}]"
+    jobs = "- {id: moved, user: u, gpus: 4, running_on: {a: 4}}\n- {id: grown, user: v, gpus: 1, max_gpus: 2, running_on: {c: 1}}\n"
+    path.write_text(f"now_s: 7200\nnodes: {nodes}\njobs:\n{jobs}")
+    decided = _asked("queue", "--cluster", str(path))["decided"]
+    assert isinstance(decided, dict)
+    (mended,) = decided["mends"]
+    assert (mended["job"], mended["how"], mended["lost"], mended["nodes"]) == ("moved", "replaced", ["a"], ["b"])
+    assert decided["resizes"] == [{"job": "grown", "gpus": 2}]
+    said = _said("queue", "--cluster", str(path))
+    assert "lost its nodes: moved, replaced on b, because a failed and free nodes take the place" in said
+    assert "resized now: grown, to 2 GPUs" in said
+    gang = "- {id: gang, user: u, gpus: 8}\n- {id: more, user: v, gpus: 4, running_on: {b: 4}, firm: true}\n"
+    small = "- {id: small, user: v, gpus: 1, running_on: {c: 1}, preemptible: false}\n"
+    path.write_text(f"now_s: 172800\nnodes: {nodes.replace(', health: out', '')}\njobs:\n{gang}{small}")
+    decided = _asked("queue", "--cluster", str(path))["decided"]
+    assert isinstance(decided, dict)
+    (kept,) = decided["reservations"]
+    assert (kept["job"], len(kept["nodes"])) == ("gang", 2)
+    assert "kept for gang: a, " in _said("queue", "--cluster", str(path))
+
+
+def test_what_a_job_has_does_not_hide_what_the_cluster_has(tmp_path: Path) -> None:
+    found = _asked("why", "tokenizer", "--cluster", str(EXAMPLE))
+    assert (found["gpus"], found["nodes"]) == (4, {"node-1": 4})
+    assert found["cluster"] == {"gpus": 28, "gpus_free": _asked("queue", "--cluster", str(EXAMPLE))["gpus_free"], "nodes": 4}
+
+
+def test_a_cluster_of_which_nothing_is_in_service_shares_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("nodes: [{name: a, gpus: 8, health: out}]\njobs: [{id: j, user: u, gpus: 1}]\n")
+    assert "shares of 0 GPUs" in _said("shares", "--cluster", str(path))
+    path.write_text("nodes: [{name: a, gpus: 1}]\n")
+    assert "shares of 1 GPU;" in _said("shares", "--cluster", str(path))
+
+
+def test_nothing_that_a_terminal_would_obey_comes_from_the_ids_of_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    rows = "".join(f"\x1b[31mred-{number},0,36000,8,\n" for number in range(2))
+    path.write_text(f"job_id,submit_s,duration_s,gpus,needs\n\x1b]0;title\x07,1,60,99,\nb,3,60,1,\x1b[2J\n{rows}")
+    of_trace = ["--trace", str(path), "--nodes", "1"]
+    for words in (["queue", *of_trace], ["why", "\x1b[31mred-1", *of_trace], ["why", "\x1b[31mnobody", *of_trace], ["simulate", *of_trace]):
+        done = subprocess.run([sys.executable, "-m", "holdfast.cli", *words], capture_output=True, text=True, check=False)
+        said = done.stdout + done.stderr
+        assert any(part in said for part in ("red-", "no job nobody", "line 2 is left out"))
+        assert "\x1b" not in said
+        assert "\x07" not in said
+
+
 def _trace(tmp_path: Path) -> list[str]:
     path = tmp_path / "trace.csv"
     rows = "".join(f"j{n},{n * 60},36000,{(1, 4, 8)[n % 3]},g{n % 2},u{n % 3}\n" for n in range(60))
@@ -173,7 +225,9 @@ def test_a_moment_of_a_trace_can_be_asked_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["--at", "soon"], "is no time"), (["--at", "-5"], "before the first job"), (["--policy", "fifo"], "cannot explain itself"),
+        (["--at", "soon"], "is no time"),
+        (["--at", "inf"], "is no time"), (["--at", "nan"], "is no time"), (["--clip", "0s"], "no job any time"),
+        (["--at", "-5"], "before the first job"), (["--policy", "fifo"], "cannot explain itself"),
         (["--days", "3:4"], "no job of"), (["--cluster", "x.yaml"], "whose queue"),
     ],
 )  # fmt: skip

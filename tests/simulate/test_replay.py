@@ -267,6 +267,22 @@ def test_a_stray_quote_or_a_line_without_end_costs_one_row(tmp_path: Path, broke
     assert "quote is opened and not closed" in left_out.because or "field larger than field limit" in left_out.because
 
 
+def test_jobs_that_took_no_time_are_replayed_and_an_estimate_that_is_no_number_is_none_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("job_id,submit_s,duration_s,gpus,estimate_s\na,0,0,1,nan\nb,0,0,1,60\nc,9,0,1,-inf\nd,9,1e308,1,\n")
+    trace = read_trace(path)
+    assert [(job.id, job.estimate_s) for job in trace.jobs] == [("a", None), ("b", 60.0), ("c", None)]
+    assert [one.because for one in trace.skipped] == ["duration_s is 1e308, expected a number of 1e+15 or less"]
+    asked = ["simulate", "--trace", str(path), "--nodes", "1", "--gpus-per-node", "1"]
+    for policy in NAMES:
+        said = CliRunner().invoke(app, [*asked, "--policy", policy, "--json"])
+        assert said.exit_code == 0, said.output + str(said.exception)
+        found = json.loads(said.stdout, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        assert found["notes"] == ["2 rows have an estimate_s that is no time, the first in line 2 (nan); taken as if none were given"]
+        assert (found["results"][0]["jobs"], found["results"][0]["unfinished"], found["results"][0]["jain"]) == (3, 0, 1.0)
+    assert "2 rows have an estimate_s" in CliRunner().invoke(app, asked).output
+
+
 def test_a_trace_may_say_which_jobs_a_job_waits_for_and_no_policy_starts_it_before(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text(

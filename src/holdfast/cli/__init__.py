@@ -488,7 +488,9 @@ def main() -> None:
     try:
         app(prog_name="holdfast")
     except HoldfastError as error:
-        print(f"holdfast: {error}", file=sys.stderr)
+        from holdfast.cli.words import clean
+
+        print(f"holdfast: {clean(str(error))}", file=sys.stderr)  # It quotes what was in a file, or given.
         sys.exit(error.exit_code)
 
 

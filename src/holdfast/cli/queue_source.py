@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from holdfast.cli.cluster_file import read_cluster
 from holdfast.cli.replays import seconds, selected
+from holdfast.cli.words import one_line
 from holdfast.errors import UserError
 from holdfast.schedule.cluster import Cluster
 from holdfast.schedule.cycle import Decisions, decide
@@ -47,8 +49,8 @@ class Source:
             raise UserError(f"policy {self.policy!r} cannot explain itself; expected {' or '.join(ON_NODES)}")
         trace = with_users(selected(read_trace(path), path, self.days, self.clip), 0)
         large = refused(trace, self.nodes, self.gpus)
-        for line in skipped_lines([*trace.skipped, *large.values()]):
-            print(f"holdfast: {path}: {line}", file=sys.stderr)
+        for line in (*trace.notes, *skipped_lines([*trace.skipped, *large.values()])):
+            print(f"holdfast: {path}: {one_line(line)}", file=sys.stderr)
         jobs = [job for job in trace.jobs if job.id not in large]
         if not jobs:
             raise UserError(f"no job of {path} fits on {self.nodes * self.gpus} GPUs; give more --nodes or --gpus-per-node")
@@ -70,6 +72,7 @@ class Source:
         if not self.at:
             return last
         try:
-            return float(self.at)
+            at = float(self.at)
         except ValueError:
-            return seconds(self.at, "--at")
+            at = math.nan
+        return at if math.isfinite(at) else seconds(self.at, "--at")

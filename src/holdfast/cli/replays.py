@@ -21,6 +21,7 @@ from rich.text import Text
 from holdfast.cli.plot import plot
 from holdfast.cli.png import drawable
 from holdfast.cli.simulate import progress_bar, recording
+from holdfast.cli.words import one_line
 from holdfast.errors import HoldfastError, UserError
 from holdfast.schedule.policy import Policy
 from holdfast.simulate.audit import Audit, audit_of
@@ -103,15 +104,16 @@ def run_replay(asked: Asked, *, as_json: bool, png: Path | None = None) -> int:
     trace, lost = _given(asked.checked())
     large = _refused(asked, trace)
     if not as_json:
-        _tell(asked, [*trace.skipped, *large])
+        _tell(asked, trace, large)
     pieces = [_Piece(number=number, seed=seed, policy=name) for number, (seed, name) in enumerate(product(asked.seeds, asked.policies))]
     found, stopped = _all(asked, trace, lost, pieces)
     for one in found:
         for said in one.broke:
-            print(f"holdfast: {one.piece.policy}, seed {one.piece.seed}: {said}", file=sys.stderr)
+            print(f"holdfast: {one.piece.policy}, seed {one.piece.seed}: {one_line(said)}", file=sys.stderr)
     if as_json:
         results = [{"seed": one.piece.seed, "refused": one.refused, **as_record(one.figures)} for one in found]
-        print(json.dumps({"trace": str(asked.trace), "jobs": len(trace.jobs), **_left_out(trace.skipped, large), **_lost(asked, lost), "results": results}))
+        record = {"trace": str(asked.trace), "jobs": len(trace.jobs), "notes": trace.notes, **_left_out(trace.skipped, large), **_lost(asked, lost)}
+        print(json.dumps({**record, "results": results}))
     elif found:
         _show(asked, trace, found)
     if png is not None and found:
@@ -146,7 +148,11 @@ def selected(trace: Trace, path: Path, days: str, clip: str) -> Trace:
             raise UserError(f"--days {days!r} is no range of days; expected one such as 50:110") from None
         if not trace.jobs:
             raise UserError(f"no job of {path} was submitted on days {days}; they are counted from submit_s 0")
-    return clipped(trace, seconds(clip, "--clip")) if clip else trace
+    if not clip:
+        return trace
+    if not (most_s := seconds(clip, "--clip")):
+        raise UserError(f"--clip {clip} leaves no job any time to run; expected a time above 0, such as 7d")
+    return clipped(trace, most_s)
 
 
 def _given(asked: Asked) -> tuple[Trace, Recording | None]:
@@ -168,9 +174,9 @@ def _refused(asked: Asked, trace: Trace) -> list[Skipped]:
     return sorted(found.values(), key=lambda one: one.line)
 
 
-def _tell(asked: Asked, left_out: Sequence[Skipped]) -> None:
-    for line in skipped_lines(left_out):
-        print(f"holdfast: {asked.trace}: {line}", file=sys.stderr)
+def _tell(asked: Asked, trace: Trace, large: Sequence[Skipped]) -> None:
+    for line in (*trace.notes, *skipped_lines([*trace.skipped, *large])):
+        print(f"holdfast: {asked.trace}: {one_line(line)}", file=sys.stderr)
 
 
 def _left_out(skipped: Sequence[Skipped], large: Sequence[Skipped]) -> dict[str, object]:

@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.words import one_line
 from holdfast.errors import UserError
 from holdfast.simulate.cores import cores
 from holdfast.simulate.failures import Lost, Recording, read_failures
@@ -102,7 +103,7 @@ def recording(path: Path) -> Recording:
     """Of machines that were lost. What is left out of it is told."""
     found = read_failures(path)
     for line in skipped_lines(found.skipped):
-        print(f"holdfast: {path}: {line}", file=sys.stderr)
+        print(f"holdfast: {path}: {one_line(line)}", file=sys.stderr)
     return found
 
 

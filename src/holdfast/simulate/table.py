@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from holdfast.errors import UserError
 
 Row = dict[str, str | None]
 _GZIP = b"\x1f\x8b"
+_MOST = 1e15  # Of any number, either way: sums of them are still numbers.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,14 +75,14 @@ def first_of(skipped: Sequence[Skipped]) -> str:
     return f"; the first row that was left out, line {skipped[0].line}: {skipped[0].because}" if skipped else ""
 
 
-def number(row: Row, name: str, *, above: float = -math.inf) -> float:
-    value = maybe(row, name, above=above)
+def number(row: Row, name: str, *, least: float = -_MOST) -> float:
+    value = maybe(row, name, least=least)
     if value is None:
         raise ValueError(f"{name} is empty, expected a number")
     return value
 
 
-def maybe(row: Row, name: str, *, above: float = -math.inf) -> float | None:
+def maybe(row: Row, name: str, *, least: float = -_MOST) -> float | None:
     """None where there is nothing."""
     text = (row.get(name) or "").strip()
     if not text:
@@ -91,8 +91,9 @@ def maybe(row: Row, name: str, *, above: float = -math.inf) -> float | None:
         value = float(text)
     except ValueError:
         raise ValueError(f"{name} {text[:40]!r} is not a number") from None
-    if not math.isfinite(value) or value <= above:
-        raise ValueError(f"{name} is {text[:40]}, expected a number{f' above {above:g}' if above > -math.inf else ''}")
+    if not least <= value <= _MOST:
+        bound = f" of {_MOST:g} or less" if value > _MOST else f" of {least:g} or more" if least > -_MOST else ""
+        raise ValueError(f"{name} is {text[:40]}, expected a number{bound}")
     return value
 
 
