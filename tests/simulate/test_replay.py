@@ -163,6 +163,22 @@ def test_with_a_constant_backlog_of_all_every_group_and_user_gets_its_weights_pa
     assert error < 0.05
 
 
+def test_what_a_limit_keeps_from_one_group_is_no_error_of_its_share_nor_of_theirs_who_get_it() -> None:
+    accounts = [Account(name="a", weight=3.0, limit_gpus=8), Account(name="b"), Account(name="c")]
+    dice = random.Random(3)
+    jobs = [
+        TraceJob(id=f"{group}{number}", submit_s=0.0, duration_s=dice.uniform(0.5, 6) * HOUR_S, gpus=dice.choice([1, 2, 4]), group=group, user="x")
+        for group in "abc" for number in range(1200)
+    ]  # fmt: skip
+    scheduler = Holdfast(nodes_of(4, 8), accounts, Policy(half_life_s=DAY_S))
+    audit = audit_of(scheduler)
+    Replay(jobs, scheduler, watchers=[audit], until=3.5 * DAY_S).run()
+    error, windows = audit.share()
+    assert windows >= 10
+    assert error is not None
+    assert error < 0.05
+
+
 def test_jobs_that_wait_for_jobs_stand_still_for_ever_without_priority_and_go_on_with_it() -> None:
     """Job 1 needs the table that job 2 makes, job 2 hangs until its database is restarted, and job 3, which would do that, comes last to a full cluster."""
 
@@ -361,6 +377,77 @@ def test_the_command_replays_a_trace_and_says_what_it_came_to(tmp_path: Path) ->
         assert (tmp_path / "waits.png").read_bytes().startswith(b"\x89PNG")
     for more, says in ((["--policy", "none"], "not known"), (["--days", "x"], "range of days"), (["--clip", "soon"], "no time")):
         refused = CliRunner().invoke(app, [*asked, *more])
+        assert refused.exit_code != 0
+        assert says in str(refused.exception)
+
+
+def _two_groups(tmp_path: Path) -> list[str]:
+    """Twice as much as there is room for, of a and b alike, and one of a that wants all."""
+    path = tmp_path / "trace.csv"
+    rows = "".join(f"{group}{number},{number * 450},7200,2,{group},u,\n" for number in range(300) for group in "ab")
+    path.write_text(f"job_id,submit_s,duration_s,gpus,group,user,priority\n{rows}whole,9,60,16,a,u,\n")
+    return ["--trace", str(path), "--nodes", "2", "--gpus-per-node", "8"]
+
+
+def test_weights_limits_use_and_policy_of_a_cluster_file_can_be_tried_on_a_trace(tmp_path: Path) -> None:
+    asked = ["simulate", *_two_groups(tmp_path)]
+
+    def found(sharing: str, *more: str) -> dict[str, Any]:
+        path = tmp_path / "cluster.yaml"
+        path.write_text(f"nodes: [{{name: other, gpus: 1}}]\n{sharing}\n")
+        said = CliRunner().invoke(app, [*asked, "--accounts", str(path), "--json", *more])
+        assert said.exit_code == 0, said.output + str(said.exception)
+        record = json.loads(said.stdout)
+        assert record["accounts"] == str(path)
+        return {**record["results"][0], "left": record["refused"]}
+
+    equal = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)["results"][0]
+    heavy = found("accounts: [{name: a, weight: 9}, {name: b}]")
+    assert heavy["jain"] < equal["jain"] - 0.05, "a was served before b"
+    used = found("accounts: [{name: b, used_gpu_hours: 100000}]")
+    assert used["hash"] != equal["hash"], "b stands back for what it had"
+    limited = found("accounts: [{name: a, limit_gpus: 8}]")
+    assert limited["left"] == [{"line": 602, "because": "job whole asks for 16 GPUs and a is limited to 8; ask for fewer, or raise the limit"}]
+    assert limited["jobs"] == equal["jobs"] - 1
+    assert found("policy: {evictions_a_day: 0, trial_s: 100000000}")["preemptions"] == 0 < equal["preemptions"]
+    dear, cheap = (found(f"policy: {{restart_s: {restart_s}}}")["lost_gpu_h"] for restart_s in (1800, 0))
+    assert dear > cheap
+    assert found("policy: {restart_s: 1800}", "--restart-s", "0")["lost_gpu_h"] == cheap, "what is said by hand comes first"
+    assert found("policy: {}")["hash"] == equal["hash"]
+
+
+def test_a_moment_of_a_trace_is_shared_as_a_cluster_file_says(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("accounts: [{name: a, weight: 3}, {name: b}]\npolicy: {half_life_s: 86400}\n")
+    said = CliRunner().invoke(app, ["shares", *_two_groups(tmp_path), "--at", "5h", "--accounts", str(path), "--json"])
+    rows = {row["name"]: row for row in json.loads(said.stdout)["accounts"]}
+    assert (rows["a"]["entitled_gpus"], rows["b"]["entitled_gpus"]) == (12, 4)
+
+
+@pytest.mark.parametrize(
+    ("sharing", "more", "says"),
+    [
+        ("acounts: []", [], "cluster.yaml:1: the file has the unknown key 'acounts'; did you mean 'accounts'?"),
+        ("policy:\n  half_live_s: 1", [], "cluster.yaml:2: the policy has the unknown key 'half_live_s'; did you mean 'half_life_s'?"),
+        ("accounts:\n- {name: a, wait: 1}", [], "cluster.yaml:2: an account has the unknown key 'wait'"),
+        ("policy: {patience_s: 1}\naccounts: [{name: a, quota_gpus: 17}]", [], "cluster.yaml:2: the quotas below all add up to 17 GPUs and the cluster has 16"),
+        ("accounts: [{name: a, limit_gpus: 0}, {name: b, limit_gpus: 1}]", [], "a is limited to 0; ask for fewer, or raise the limit; give more --nodes"),
+        ("accounts: []", ["--policy", "fifo"], "is for holdfast and health-blind, and fifo knows of none"),
+    ],
+)
+def test_accounts_that_cannot_be_tried_on_a_trace_are_refused_in_a_sentence(tmp_path: Path, sharing: str, more: list[str], says: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"{sharing}\n")
+    refused = CliRunner().invoke(app, ["simulate", *_two_groups(tmp_path), "--accounts", str(path), *more])
+    assert refused.exit_code != 0
+    assert says in str(refused.exception)
+
+
+def test_accounts_are_for_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("nodes: [{name: a, gpus: 8}]\n")
+    for words, says in ((["simulate"], "--accounts is for the replay of a trace"), (["queue", "--cluster", str(path)], "is for a trace")):
+        refused = CliRunner().invoke(app, [*words, "--accounts", str(path)])
         assert refused.exit_code != 0
         assert says in str(refused.exception)
 

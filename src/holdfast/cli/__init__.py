@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from holdfast import __version__
-from holdfast.cli.common import NODE_GPUS_MAX, NODES_MAX, AsJson, Name, State, live_view, print_json
+from holdfast.cli.common import NODE_GPUS_MAX, NODES_MAX, AsJson, Name, SharedAs, State, live_view, print_json
 from holdfast.cli.plan import plan
 from holdfast.cli.queueing import queue, shares, why
 from holdfast.cli.saying import approve, check, cordon, drain, nodes, uncordon, undo, veto
@@ -394,7 +394,8 @@ def simulate(
     start: Annotated[int | None, typer.Option(min=0, help="The first seed.", show_default="0")] = None,
     days: Annotated[str, typer.Option(metavar="A:B", help="Only jobs that were submitted on these days.", show_default="all")] = "",
     clip: Annotated[str, typer.Option(metavar="TIME", help="No job runs longer: 7d.", show_default="as they are")] = "",
-    restart_s: Annotated[float, typer.Option(min=0.0, help="What a restart after an eviction costs.")] = 300.0,
+    accounts: SharedAs = None,
+    restart_s: Annotated[float | None, typer.Option(min=0.0, help="What a restart after an eviction costs.", show_default="300, or the policy's")] = None,
     node_mtbf_hours: Annotated[float | None, typer.Option(metavar="HOURS", help="Each node fails after so long on average.", show_default="never")] = None,
     repair_hours: Annotated[float, typer.Option(metavar="HOURS", help="And is back after so long on average.")] = 4.0,
     lemons: Annotated[float, typer.Option(metavar="PART", help="So many of all nodes, such as 0.02, fail a hundred times as often.")] = 0.0,
@@ -418,7 +419,7 @@ def simulate(
 
     asked = Asked(
         trace=trace, nodes=nodes or 160, gpus_per_node=gpus_per_node, policies=tuple(policy or ["holdfast"]), seeds=chosen, days=days, clip=clip,
-        restart_s=restart_s, node_mtbf_hours=node_mtbf_hours, repair_hours=repair_hours, lemons=lemons, failures=failures,
+        accounts=accounts, restart_s=restart_s, node_mtbf_hours=node_mtbf_hours, repair_hours=repair_hours, lemons=lemons, failures=failures,
         failures_from=failures_from,
     )  # fmt: skip
     raise typer.Exit(run_replay(asked, as_json=as_json, png=png))

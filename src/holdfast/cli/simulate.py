@@ -24,7 +24,7 @@ from holdfast.simulate.survey import Played, Survey, play, survey
 from holdfast.simulate.table import skipped_lines
 
 _OF_REPLAYS = (
-    "gpus_per_node", "policy", "days", "clip", "restart_s", "node_mtbf_hours", "repair_hours", "lemons", "failures_from", "png",
+    "gpus_per_node", "policy", "days", "clip", "accounts", "restart_s", "node_mtbf_hours", "repair_hours", "lemons", "failures_from", "png",
 )  # fmt: skip
 _OF_WORLDS = ("story",)
 _FEW = 10  # Seeds of which each hash is shown.

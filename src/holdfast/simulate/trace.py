@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -70,8 +70,11 @@ def read_trace(path: Path) -> Trace:
     return Trace(jobs=tuple(sorted(ordered, key=lambda job: job.submit_s)), skipped=tuple(skipped), notes=_unsaid(endless))
 
 
-def refused(trace: Trace, nodes: int, gpus_per_node: int, *, elastic: bool = True) -> dict[str, Skipped]:
-    """The jobs that could never start on this cluster, each with its line and the limit. Who is not `elastic` gives every job as much as it asks for."""
+def refused(
+    trace: Trace, nodes: int, gpus_per_node: int, *, elastic: bool = True, why: Callable[[TraceJob], str] | None = None
+) -> dict[str, Skipped]:
+    """The jobs that could never start on this cluster, each with its line and the limit. Who is not `elastic` gives every job as much as it asks for; `why`
+    says what else is against a job, or ''."""
     there = nodes * gpus_per_node
     cluster = f"more than the {there:,} of the cluster, {nodes:,} nodes of {gpus_per_node}"
     found = {}
@@ -83,6 +86,8 @@ def refused(trace: Trace, nodes: int, gpus_per_node: int, *, elastic: bool = Tru
             found[job.id] = Skipped(line=job.line, because=f"job {job.id} needs {gone[0]}, which is refused")
         elif least > there:
             found[job.id] = Skipped(line=job.line, because=f"job {job.id}: {'min_gpus' if shrinks else 'gpus'} is {least:,}, {cluster}")
+        elif why is not None and (because := why(job)):
+            found[job.id] = Skipped(line=job.line, because=because)
     return found
 
 
