@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
+import time
 from itertools import pairwise
 from pathlib import Path
 
@@ -126,6 +129,76 @@ def test_administrators_are_named_in_the_file(tmp_path: Path) -> None:
     assert "class admin" in _said("why", "mend", "--cluster", str(path))
 
 
+def test_two_groups_may_each_have_a_user_of_the_same_name(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    accounts = "[{name: v}, {name: w}, {name: ann, in: v, weight: 3}, {name: bob, in: v}, {name: ann, in: w, limit_gpus: 2}]"
+    jobs = "".join(f"- {{id: {number}, user: {user}, gpus: 8}}\n" for number, user in enumerate(("v/ann", "bob")))
+    path.write_text(f"nodes: [{{name: a, gpus: 8}}]\naccounts: {accounts}\njobs:\n{jobs}- {{id: small, user: w/ann, gpus: 2}}\n")
+    rows = _asked("shares", "--cluster", str(path))["accounts"]
+    assert isinstance(rows, list)
+    assert [(row["name"], row["entitled_gpus"]) for row in rows] == [("all", 8), ("v", 6), ("ann", 4.5), ("bob", 1.5), ("w", 2), ("ann", 2)]
+
+
+def test_the_policy_of_a_site_is_in_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    jobs = "jobs:\n" + "".join(f"- {{id: j{number}, user: u, gpus: 2, priority: high}}\n" for number in range(4))
+    path.write_text(f"nodes: [{{name: a, gpus: 8}}]\n{jobs}policy:\n  half_life_s: 86400\n  classes: {{high: {{user_ceiling: 0.5, group_ceiling: 0.5}}}}\n")
+    found = _asked("queue", "--cluster", str(path))["jobs"]
+    assert isinstance(found, list)
+    assert [job["priority"] for job in found] == ["high", "high", "medium", "medium"]
+    assert "halved every 1d 00h" in _said("shares", "--cluster", str(path))
+
+
+def test_who_was_moved_off_a_node_that_is_out_resized_or_has_nodes_kept_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    nodes = "[{name: a, gpus: 4, health: out}, {name: b, gpus: 4}, {name: c, gpus: 4}]"
+    jobs = "- {id: moved, user: u, gpus: 4, running_on: {a: 4}}\n- {id: grown, user: v, gpus: 1, max_gpus: 2, running_on: {c: 1}}\n"
+    path.write_text(f"now_s: 7200\nnodes: {nodes}\njobs:\n{jobs}")
+    decided = _asked("queue", "--cluster", str(path))["decided"]
+    assert isinstance(decided, dict)
+    (mended,) = decided["mends"]
+    assert (mended["job"], mended["how"], mended["lost"], mended["nodes"]) == ("moved", "replaced", ["a"], ["b"])
+    assert decided["resizes"] == [{"job": "grown", "gpus": 2}]
+    said = _said("queue", "--cluster", str(path))
+    assert "lost its nodes: moved, replaced on b, because a failed and free nodes take the place" in said
+    assert "resized now: grown, to 2 GPUs" in said
+    gang = "- {id: gang, user: u, gpus: 8}\n- {id: more, user: v, gpus: 4, running_on: {b: 4}, firm: true}\n"
+    small = "- {id: small, user: v, gpus: 1, running_on: {c: 1}, preemptible: false}\n"
+    path.write_text(f"now_s: 172800\nnodes: {nodes.replace(', health: out', '')}\njobs:\n{gang}{small}")
+    decided = _asked("queue", "--cluster", str(path))["decided"]
+    assert isinstance(decided, dict)
+    (kept,) = decided["reservations"]
+    assert (kept["job"], len(kept["nodes"])) == ("gang", 2)
+    assert "kept for gang: a, " in _said("queue", "--cluster", str(path))
+
+
+def test_what_a_job_has_does_not_hide_what_the_cluster_has(tmp_path: Path) -> None:
+    found = _asked("why", "tokenizer", "--cluster", str(EXAMPLE))
+    assert (found["gpus"], found["nodes"]) == (4, {"node-1": 4})
+    assert found["cluster"] == {"gpus": 28, "gpus_free": _asked("queue", "--cluster", str(EXAMPLE))["gpus_free"], "nodes": 4}
+
+
+def test_a_cluster_of_which_nothing_is_in_service_shares_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("nodes: [{name: a, gpus: 8, health: out}]\njobs: [{id: j, user: u, gpus: 1}]\n")
+    assert "shares of 0 GPUs" in _said("shares", "--cluster", str(path))
+    path.write_text("nodes: [{name: a, gpus: 1}]\n")
+    assert "shares of 1 GPU;" in _said("shares", "--cluster", str(path))
+
+
+def test_nothing_that_a_terminal_would_obey_comes_from_the_ids_of_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    rows = "".join(f"\x1b[31mred-{number},0,36000,8,\n" for number in range(2))
+    path.write_text(f"job_id,submit_s,duration_s,gpus,needs\n\x1b]0;title\x07,1,60,99,\nb,3,60,1,\x1b[2J\n{rows}")
+    of_trace = ["--trace", str(path), "--nodes", "1"]
+    for words in (["queue", *of_trace], ["why", "\x1b[31mred-1", *of_trace], ["why", "\x1b[31mnobody", *of_trace], ["simulate", *of_trace]):
+        done = subprocess.run([sys.executable, "-m", "holdfast.cli", *words], capture_output=True, text=True, check=False)
+        said = done.stdout + done.stderr
+        assert any(part in said for part in ("red-", "no job nobody", "line 2 is left out"))
+        assert "\x1b" not in said
+        assert "\x07" not in said
+
+
 def _trace(tmp_path: Path) -> list[str]:
     path = tmp_path / "trace.csv"
     rows = "".join(f"j{n},{n * 60},36000,{(1, 4, 8)[n % 3]},g{n % 2},u{n % 3}\n" for n in range(60))
@@ -152,7 +225,9 @@ def test_a_moment_of_a_trace_can_be_asked_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (["--at", "soon"], "is no time"), (["--at", "-5"], "before the first job"), (["--policy", "fifo"], "cannot explain itself"),
+        (["--at", "soon"], "is no time"),
+        (["--at", "inf"], "is no time"), (["--at", "nan"], "is no time"), (["--clip", "0s"], "no job any time"),
+        (["--at", "-5"], "before the first job"), (["--policy", "fifo"], "cannot explain itself"),
         (["--days", "3:4"], "no job of"), (["--cluster", "x.yaml"], "whose queue"),
     ],
 )  # fmt: skip
@@ -173,6 +248,9 @@ def test_a_job_that_is_not_there_is_told_of() -> None:
         ("nodes: []\n", 1, "no nodes are given"),
         ("nodes:\n- {name: a, gpus: 0}\n", 2, "gpus is 0; expected a whole number of 1 or more"),
         ("nodes:\n- {name: a, gpus: many}\n", 2, "gpus is 'many'; expected a number"),
+        ("nodes:\n- {name: a, gpus: 1000000000}\n", 2, "gpus is 1000000000; expected a whole number from 1 to 4,096"),
+        ("nodes:\n- {name: a, gpus: 8, count: 1000000000}\n", 2, "count is 1000000000; expected a whole number from 1 to 100,000"),
+        ("nodes:\n- {name: a, gpus: 8, count: 60000}\n- {name: b, gpus: 8, count: 60000}\n", 3, "120,000 nodes; expected 100,000 or fewer"),
         ("nodes:\n- {name: a, gpu: 8}\n", 2, "unknown key 'gpu'; did you mean 'gpus'?"),
         ("nodes:\n- {name: a, gpus: 8}\n- {name: a, gpus: 8}\n", 1, "two nodes are called 'a'"),
         ("nodes:\n- {name: a, gpus: 8, health: poorly}\n", 2, "health is 'poorly'; expected good or suspect or draining or out"),
@@ -182,6 +260,19 @@ def test_a_job_that_is_not_there_is_told_of() -> None:
         ("NODES\naccounts:\n- {name: x, in: nobody}\n", 2, "nobody, which is not declared"),
         ("NODES\naccounts:\n- {name: x, weight: 0}\n", 3, "weight 0; expected a number above 0"),
         ("NODES\naccounts:\n- {name: x, weight: -1}\n", 3, "weight -1; expected a number above 0"),
+        ("NODES\naccounts:\n- {name: v}\n- {name: v/w}\n", 4, "has a / in its name, which stands between a group and who is in it; write name: w, in: v"),
+        ("NODES\naccounts:\n- {name: v}\n- {name: w, in: v}\n- {name: w, in: v}\n", 5, "account 'w' is declared twice in v"),
+        ("NODES\naccounts:\n- {name: v}\n- {name: w, in: v}\n- {name: x}\n- {name: w, in: x}\njobs:\n- {id: j, user: w, gpus: 1}\n", 8, "path: v/w or x/w"),
+        ("NODES\naccounts:\n- {name: x, weight: 1e308}\n", 3, "weight is '1e308'; expected a number of 1,000,000,000,000,000 or less"),
+        ("NODES\naccounts:\n- {name: x, used_gpu_hours: 1e308}\n", 3, "used_gpu_hours is '1e308'"),
+        ("NODES\nnow_s: inf\n", 2, "now_s is 'inf'"),
+        ("NODES\npolicy:\n  patience: 5\n", 3, "the policy has the unknown key 'patience'; did you mean 'patience_s'?"),
+        ("NODES\npolicy:\n  trial_s: 60\n  half_life_s: 0\n", 4, "half_life_s is 0; expected seconds, 1 or more"),
+        ("NODES\npolicy:\n  evictions_a_day: 1.5\n", 3, "evictions_a_day is 1.5; expected a whole number"),
+        ("NODES\npolicy:\n  reserved_share: 2\n", 3, "reserved_share is 2; expected a part from 0 to 1"),
+        ("NODES\npolicy:\n  classes: {hihg: {factor: 2}}\n", 3, "classes has the unknown key 'hihg'; did you mean 'high'?"),
+        ("NODES\npolicy:\n  classes:\n    high: {ceiling: 1}\n", 4, "class high has the unknown key 'ceiling'; did you mean"),
+        ("NODES\npolicy:\n  classes:\n    high: {user_ceiling: 2}\n", 4, "user_ceiling is 2; expected a part from 0 to 1"),
         ("NODES\naccounts:\n- {name: x, quota_gpus: 99}\n", 2, "add up to 99 GPUs and the cluster has 8"),
         ("NODES\njobs:\n- {id: j, user: u, gpus: 9}\n", 3, "asks for 9 GPUs and the cluster has 8"),
         ("NODES\naccounts:\n- {name: x, limit_gpus: 2}\njobs:\n- {id: j, user: x/u, gpus: 4}\n", 5, "x is limited to 2"),
@@ -207,6 +298,28 @@ def test_a_file_that_makes_no_sense_is_refused_with_line_field_and_what_was_expe
     assert refused.exit_code != 0
     assert f"cluster.yaml:{line}: " in str(refused.exception)
     assert says in str(refused.exception)
+
+
+@pytest.mark.parametrize("command", ["queue", "shares", "simulate"])
+@pytest.mark.parametrize(("option", "most"), [("--nodes", "100000"), ("--gpus-per-node", "4096")])
+def test_a_cluster_that_no_machine_could_hold_is_refused_at_once(tmp_path: Path, command: str, option: str, most: str) -> None:
+    refused = CliRunner().invoke(app, [command, *_trace(tmp_path), option, "2000000000"], env={"COLUMNS": "200"})
+    assert refused.exit_code != 0
+    assert f"2000000000 is not in the range 1<=x<={most}" in refused.output
+
+
+def test_more_replays_than_anybody_waits_for_are_refused_at_once(tmp_path: Path) -> None:
+    refused = CliRunner().invoke(app, ["simulate", *_trace(tmp_path), "--seeds", "0-999999999"])
+    assert "1,000,000,000 replays; expected 10,000 or fewer" in str(refused.exception)
+
+
+def test_many_nodes_of_which_two_have_one_name_are_refused_soon(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("nodes: [{name: a, gpus: 1, count: 60000}, {name: b, gpus: 1}, {name: b, gpus: 1}]\n")
+    began = time.monotonic()
+    refused = CliRunner().invoke(app, ["queue", "--cluster", str(path)])
+    assert "two nodes are called 'b'" in str(refused.exception)
+    assert time.monotonic() - began < 20, "each was looked for among all"
 
 
 def test_a_file_that_is_not_there_is_told_of(tmp_path: Path) -> None:

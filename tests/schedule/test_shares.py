@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.errors import UserError
+from holdfast.schedule.policy import Policy, PriorityClass
 from holdfast.schedule.shares import entitled, poured
 from holdfast.schedule.tree import Account, Tree, TreeRefused, tree_of
 from holdfast.schedule.usage import Usage
@@ -83,6 +86,29 @@ def test_use_is_halved_in_a_half_life_and_an_entry_is_charged_at_once_and_refund
     assert usage.used(0, 5.0) == usage.used(0, 10.0), "time does not go back"
 
 
+def test_one_name_may_be_in_two_groups_and_a_group_is_named_by_its_path_where_its_name_is_not_enough() -> None:
+    rows = [("u", "y/t", 2.0), ("x", None, 1.0), ("y", None, 1.0), ("t", "x", 1.0), ("t", "y", 1.0), ("u", "x/t", 3.0), ("v", "u2", 1.0), ("u2", "x", 1.0)]
+    tree = tree_of(rows, capacity_gpus=8)
+    assert [tree.weights[tree.number(path.split("/"))] for path in ("x/t/u", "y/t/u", "x/u2/v")] == [3.0, 2.0, 1.0]
+    assert len(tree.accounts) == 1 + len(rows), "none of them was made up"
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Policy(half_life_s=0), "half_life_s is 0; expected seconds, 1 or more"),
+        (lambda: Policy(minimum_run_s=math.nan), "minimum_run_s is nan; expected seconds, 0 or more"),
+        (lambda: Policy(trial_share=1.5), "trial_share is 1.5; expected a part from 0 to 1"),
+        (lambda: Policy(suspect_score=math.nan), "suspect_score is nan; expected a number, 0 or more"),
+        (lambda: PriorityClass(name="a", rank=0, estimate_s=0), "estimate_s is 0; expected seconds, 1 or more"),
+        (lambda: PriorityClass(name="a", rank=0, factor=math.inf), "factor is inf"),
+    ],
+)
+def test_a_rule_that_cannot_be_reckoned_with_is_refused_in_a_sentence(make: Callable[[], object], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        make()
+
+
 @pytest.mark.parametrize(
     ("make", "says"),
     [
@@ -95,6 +121,12 @@ def test_use_is_halved_in_a_half_life_and_an_entry_is_charged_at_once_and_refund
         (lambda: Tree([Account(name="a", parent=("nobody",))], capacity_gpus=8), "not declared"),
         (lambda: tree_of([("a", "b", 1.0), ("b", "a", 1.0)], capacity_gpus=8), "its own ancestor: a -> b -> a"),
         (lambda: tree_of([("a", "a", 1.0)], capacity_gpus=8), "its own ancestor"),
+        (lambda: tree_of([("c", "a", 1.0), ("a", "b", 1.0), ("b", "a", 1.0)], capacity_gpus=8), "its own ancestor: a -> b -> a"),
+        (lambda: tree_of([("a", None, 1.0), ("b", "a", 1.0), ("b", "a", 2.0)], capacity_gpus=8), "a/b is declared twice"),
+        (lambda: tree_of([("x", None, 1.0), ("t", "x", 1.0), ("y", "x", 1.0), ("t", "y", 1.0), ("u", "t", 1.0)], capacity_gpus=8), "2 accounts are called"),
+        (lambda: tree_of([("u", "x/t", 1.0), ("x", None, 1.0)], capacity_gpus=8), "u belongs to x/t, which is not declared"),
+        (lambda: tree_of([(f"a{n}", f"a{n - 1}" if n else None, 1.0) for n in range(1500)], capacity_gpus=8), "a100 is 101 levels deep"),
+        (lambda: Tree(capacity_gpus=8).number([f"a{n}" for n in range(1500)]), "a1499 is 1,500 levels deep"),
     ],
 )
 def test_a_tree_that_cannot_share_is_refused_in_a_sentence(make: object, says: str) -> None:

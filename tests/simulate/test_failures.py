@@ -119,6 +119,16 @@ def test_machines_of_other_names_are_dealt_by_the_seed_and_so_are_repairs_that_n
         outages_of(rows, names, seed=1, first_at=0.0, from_s=0.0, repair_s=0.0)
 
 
+def test_dates_with_and_without_an_offset_are_not_mixed(tmp_path: Path) -> None:
+    path = tmp_path / "lost.csv"
+    path.write_text("node,started\na,2005-06-21 10:00+02:00\nb,2005-06-21 11:00\nc,2005-06-21 09:00Z\n")
+    found = read_failures(path)
+    assert [(row.node, row.at_s) for row in found.rows] == [("a", 0.0), ("c", 3600.0)]
+    (left_out,) = found.skipped
+    assert left_out.line == 3
+    assert "has no offset from UTC and the rows before it have one" in left_out.because
+
+
 def test_a_recording_with_dates_is_read_gzipped_or_not_and_rows_without_a_machine_are_left_out(tmp_path: Path) -> None:
     path = tmp_path / "lost.csv.gz"
     rows = ["2,0.0,2005-06-21 10:54,2005-06-21 11:00,6", "2,,2005-06-21 10:55,,1", "3,0.0,2005-06-21 10:53,,", "3,1.0,then,,1"]

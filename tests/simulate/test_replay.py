@@ -163,6 +163,22 @@ def test_with_a_constant_backlog_of_all_every_group_and_user_gets_its_weights_pa
     assert error < 0.05
 
 
+def test_what_a_limit_keeps_from_one_group_is_no_error_of_its_share_nor_of_theirs_who_get_it() -> None:
+    accounts = [Account(name="a", weight=3.0, limit_gpus=8), Account(name="b"), Account(name="c")]
+    dice = random.Random(3)
+    jobs = [
+        TraceJob(id=f"{group}{number}", submit_s=0.0, duration_s=dice.uniform(0.5, 6) * HOUR_S, gpus=dice.choice([1, 2, 4]), group=group, user="x")
+        for group in "abc" for number in range(1200)
+    ]  # fmt: skip
+    scheduler = Holdfast(nodes_of(4, 8), accounts, Policy(half_life_s=DAY_S))
+    audit = audit_of(scheduler)
+    Replay(jobs, scheduler, watchers=[audit], until=3.5 * DAY_S).run()
+    error, windows = audit.share()
+    assert windows >= 10
+    assert error is not None
+    assert error < 0.05
+
+
 def test_jobs_that_wait_for_jobs_stand_still_for_ever_without_priority_and_go_on_with_it() -> None:
     """Job 1 needs the table that job 2 makes, job 2 hangs until its database is restarted, and job 3, which would do that, comes last to a full cluster."""
 
@@ -244,11 +260,43 @@ def test_broken_rows_are_left_out_with_line_and_reason(tmp_path: Path) -> None:
     assert [job.duration_s for job in clipped(trace, 30).jobs] == [30, 30]
     assert not between(trace, 1, 2).jobs
     assert with_users(trace, 1).jobs == with_users(trace, 1).jobs
-    broken = {b"x,y\n1,2\n": "no column job_id", b"job_id,submit_s,duration_s,gpus\na,b,c,d\n": "no job in it", b"\x1f\x8bbroken": "cannot be read"}
+    broken = {
+        b"x,y\n1,2\n": "no column job_id", b'job_id,"submit_s\n1,2\n': "in its first line a quote",
+        b"job_id,submit_s,duration_s,gpus\na,b,c,d\n": "no job in it", b"\x1f\x8bbroken": "cannot be read",
+    }  # fmt: skip
     for content, says in broken.items():
         path.write_bytes(content)
         with pytest.raises(TableUnreadable, match=says):
             read_trace(path)
+
+
+@pytest.mark.parametrize("broken", ['"j10,600,60,1', 'j10,600,60,1,"', f"{'x' * 200_000},600,60,1"])
+def test_a_stray_quote_or_a_line_without_end_costs_one_row(tmp_path: Path, broken: str) -> None:
+    path = tmp_path / "trace.csv"
+    rows = [f'"j{number}",{number * 60},60,1' for number in range(200)]
+    rows[10] = broken
+    path.write_text("job_id,submit_s,duration_s,gpus,user\r\n" + "\r\n".join([*rows[:50], "", *rows[50:]]) + "\r\n")
+    trace = read_trace(path)
+    assert [job.id for job in trace.jobs] == [f"j{number}" for number in range(200) if number != 10]
+    (left_out,) = trace.skipped
+    assert left_out.line == 12
+    assert "quote is opened and not closed" in left_out.because or "field larger than field limit" in left_out.because
+
+
+def test_jobs_that_took_no_time_are_replayed_and_an_estimate_that_is_no_number_is_none_and_said(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    path.write_text("job_id,submit_s,duration_s,gpus,estimate_s\na,0,0,1,nan\nb,0,0,1,60\nc,9,0,1,-inf\nd,9,1e308,1,\n")
+    trace = read_trace(path)
+    assert [(job.id, job.estimate_s) for job in trace.jobs] == [("a", None), ("b", 60.0), ("c", None)]
+    assert [one.because for one in trace.skipped] == ["duration_s is 1e308, expected a number of 1e+15 or less"]
+    asked = ["simulate", "--trace", str(path), "--nodes", "1", "--gpus-per-node", "1"]
+    for policy in NAMES:
+        said = CliRunner().invoke(app, [*asked, "--policy", policy, "--json"])
+        assert said.exit_code == 0, said.output + str(said.exception)
+        found = json.loads(said.stdout, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+        assert found["notes"] == ["2 rows have an estimate_s that is no time, the first in line 2 (nan); taken as if none were given"]
+        assert (found["results"][0]["jobs"], found["results"][0]["unfinished"], found["results"][0]["jain"]) == (3, 0, 1.0)
+    assert "2 rows have an estimate_s" in CliRunner().invoke(app, asked).output
 
 
 def test_a_trace_may_say_which_jobs_a_job_waits_for_and_no_policy_starts_it_before(tmp_path: Path) -> None:
@@ -329,6 +377,77 @@ def test_the_command_replays_a_trace_and_says_what_it_came_to(tmp_path: Path) ->
         assert (tmp_path / "waits.png").read_bytes().startswith(b"\x89PNG")
     for more, says in ((["--policy", "none"], "not known"), (["--days", "x"], "range of days"), (["--clip", "soon"], "no time")):
         refused = CliRunner().invoke(app, [*asked, *more])
+        assert refused.exit_code != 0
+        assert says in str(refused.exception)
+
+
+def _two_groups(tmp_path: Path) -> list[str]:
+    """Twice as much as there is room for, of a and b alike, and one of a that wants all."""
+    path = tmp_path / "trace.csv"
+    rows = "".join(f"{group}{number},{number * 450},7200,2,{group},u,\n" for number in range(300) for group in "ab")
+    path.write_text(f"job_id,submit_s,duration_s,gpus,group,user,priority\n{rows}whole,9,60,16,a,u,\n")
+    return ["--trace", str(path), "--nodes", "2", "--gpus-per-node", "8"]
+
+
+def test_weights_limits_use_and_policy_of_a_cluster_file_can_be_tried_on_a_trace(tmp_path: Path) -> None:
+    asked = ["simulate", *_two_groups(tmp_path)]
+
+    def found(sharing: str, *more: str) -> dict[str, Any]:
+        path = tmp_path / "cluster.yaml"
+        path.write_text(f"nodes: [{{name: other, gpus: 1}}]\n{sharing}\n")
+        said = CliRunner().invoke(app, [*asked, "--accounts", str(path), "--json", *more])
+        assert said.exit_code == 0, said.output + str(said.exception)
+        record = json.loads(said.stdout)
+        assert record["accounts"] == str(path)
+        return {**record["results"][0], "left": record["refused"]}
+
+    equal = json.loads(CliRunner().invoke(app, [*asked, "--json"]).stdout)["results"][0]
+    heavy = found("accounts: [{name: a, weight: 9}, {name: b}]")
+    assert heavy["jain"] < equal["jain"] - 0.05, "a was served before b"
+    used = found("accounts: [{name: b, used_gpu_hours: 100000}]")
+    assert used["hash"] != equal["hash"], "b stands back for what it had"
+    limited = found("accounts: [{name: a, limit_gpus: 8}]")
+    assert limited["left"] == [{"line": 602, "because": "job whole asks for 16 GPUs and a is limited to 8; ask for fewer, or raise the limit"}]
+    assert limited["jobs"] == equal["jobs"] - 1
+    assert found("policy: {evictions_a_day: 0, trial_s: 100000000}")["preemptions"] == 0 < equal["preemptions"]
+    dear, cheap = (found(f"policy: {{restart_s: {restart_s}}}")["lost_gpu_h"] for restart_s in (1800, 0))
+    assert dear > cheap
+    assert found("policy: {restart_s: 1800}", "--restart-s", "0")["lost_gpu_h"] == cheap, "what is said by hand comes first"
+    assert found("policy: {}")["hash"] == equal["hash"]
+
+
+def test_a_moment_of_a_trace_is_shared_as_a_cluster_file_says(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("accounts: [{name: a, weight: 3}, {name: b}]\npolicy: {half_life_s: 86400}\n")
+    said = CliRunner().invoke(app, ["shares", *_two_groups(tmp_path), "--at", "5h", "--accounts", str(path), "--json"])
+    rows = {row["name"]: row for row in json.loads(said.stdout)["accounts"]}
+    assert (rows["a"]["entitled_gpus"], rows["b"]["entitled_gpus"]) == (12, 4)
+
+
+@pytest.mark.parametrize(
+    ("sharing", "more", "says"),
+    [
+        ("acounts: []", [], "cluster.yaml:1: the file has the unknown key 'acounts'; did you mean 'accounts'?"),
+        ("policy:\n  half_live_s: 1", [], "cluster.yaml:2: the policy has the unknown key 'half_live_s'; did you mean 'half_life_s'?"),
+        ("accounts:\n- {name: a, wait: 1}", [], "cluster.yaml:2: an account has the unknown key 'wait'"),
+        ("policy: {patience_s: 1}\naccounts: [{name: a, quota_gpus: 17}]", [], "cluster.yaml:2: the quotas below all add up to 17 GPUs and the cluster has 16"),
+        ("accounts: [{name: a, limit_gpus: 0}, {name: b, limit_gpus: 1}]", [], "a is limited to 0; ask for fewer, or raise the limit; give more --nodes"),
+        ("accounts: []", ["--policy", "fifo"], "is for holdfast and health-blind, and fifo knows of none"),
+    ],
+)
+def test_accounts_that_cannot_be_tried_on_a_trace_are_refused_in_a_sentence(tmp_path: Path, sharing: str, more: list[str], says: str) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"{sharing}\n")
+    refused = CliRunner().invoke(app, ["simulate", *_two_groups(tmp_path), "--accounts", str(path), *more])
+    assert refused.exit_code != 0
+    assert says in str(refused.exception)
+
+
+def test_accounts_are_for_a_trace(tmp_path: Path) -> None:
+    path = tmp_path / "cluster.yaml"
+    path.write_text("nodes: [{name: a, gpus: 8}]\n")
+    for words, says in ((["simulate"], "--accounts is for the replay of a trace"), (["queue", "--cluster", str(path)], "is for a trace")):
+        refused = CliRunner().invoke(app, [*words, "--accounts", str(path)])
         assert refused.exit_code != 0
         assert says in str(refused.exception)
 

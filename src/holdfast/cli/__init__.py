@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from holdfast import __version__
-from holdfast.cli.common import AsJson, Name, State, live_view, print_json
+from holdfast.cli.common import NODE_GPUS_MAX, NODES_MAX, AsJson, Name, SharedAs, State, live_view, print_json
 from holdfast.cli.plan import plan
 from holdfast.cli.queueing import queue, shares, why
 from holdfast.cli.saying import approve, check, cordon, drain, nodes, uncordon, undo, veto
@@ -386,15 +386,16 @@ def simulate(
     context: typer.Context,
     trace: Annotated[Path | None, typer.Option(metavar="FILE", help="Replay the jobs of this CSV file, gzipped or not.", show_default="made-up faults")] = None,
     nodes: Annotated[
-        int | None, typer.Option(min=1, max=100_000, help="Nodes of the cluster, or of each world.", show_default="160 with a trace, else by seed")
+        int | None, typer.Option(min=1, max=NODES_MAX, help="Nodes of the cluster, or of each world.", show_default="160 with a trace, else by seed")
     ] = None,
-    gpus_per_node: Annotated[int, typer.Option("--gpus-per-node", min=1, help="GPUs of each.")] = 8,
+    gpus_per_node: Annotated[int, typer.Option("--gpus-per-node", min=1, max=NODE_GPUS_MAX, help="GPUs of each.")] = 8,
     policy: Annotated[list[str] | None, typer.Option(help="Who decides; may be given often.", show_default="holdfast")] = None,
     seeds: Annotated[str, typer.Option(metavar="N|A-B", help="How many seeds, or from which to which.", show_default="1 with a trace, else 1000")] = "",
     start: Annotated[int | None, typer.Option(min=0, help="The first seed.", show_default="0")] = None,
     days: Annotated[str, typer.Option(metavar="A:B", help="Only jobs that were submitted on these days.", show_default="all")] = "",
     clip: Annotated[str, typer.Option(metavar="TIME", help="No job runs longer: 7d.", show_default="as they are")] = "",
-    restart_s: Annotated[float, typer.Option(min=0.0, help="What a restart after an eviction costs.")] = 300.0,
+    accounts: SharedAs = None,
+    restart_s: Annotated[float | None, typer.Option(min=0.0, help="What a restart after an eviction costs.", show_default="300, or the policy's")] = None,
     node_mtbf_hours: Annotated[float | None, typer.Option(metavar="HOURS", help="Each node fails after so long on average.", show_default="never")] = None,
     repair_hours: Annotated[float, typer.Option(metavar="HOURS", help="And is back after so long on average.")] = 4.0,
     lemons: Annotated[float, typer.Option(metavar="PART", help="So many of all nodes, such as 0.02, fail a hundred times as often.")] = 0.0,
@@ -418,7 +419,7 @@ def simulate(
 
     asked = Asked(
         trace=trace, nodes=nodes or 160, gpus_per_node=gpus_per_node, policies=tuple(policy or ["holdfast"]), seeds=chosen, days=days, clip=clip,
-        restart_s=restart_s, node_mtbf_hours=node_mtbf_hours, repair_hours=repair_hours, lemons=lemons, failures=failures,
+        accounts=accounts, restart_s=restart_s, node_mtbf_hours=node_mtbf_hours, repair_hours=repair_hours, lemons=lemons, failures=failures,
         failures_from=failures_from,
     )  # fmt: skip
     raise typer.Exit(run_replay(asked, as_json=as_json, png=png))
@@ -488,7 +489,9 @@ def main() -> None:
     try:
         app(prog_name="holdfast")
     except HoldfastError as error:
-        print(f"holdfast: {error}", file=sys.stderr)
+        from holdfast.cli.words import clean
+
+        print(f"holdfast: {clean(str(error))}", file=sys.stderr)  # It quotes what was in a file, or given.
         sys.exit(error.exit_code)
 
 

@@ -1,40 +1,32 @@
-"""A cluster in a file, YAML or JSON: nodes, accounts, jobs. What is wrong is told with file, line and field, what was seen, and what was expected.
+"""A cluster in a file, YAML or JSON: nodes, accounts, policy, jobs. What is wrong is told with file, line and field, what was seen, and what was expected.
 
     now_s: 36000                                          # default: the latest time in the file
     nodes:    [{name: a, gpus: 8, domain: leaf-1, count: 4, health: good}]
     accounts: [{name: vision, weight: 2, quota_gpus: 8}, {name: ann, in: vision, limit_gpus: 8, used_gpu_hours: 100}]
+    policy:   {patience_s: 43200}                         # default: as schedule/policy.py has it
     jobs:     [{id: train, user: vision/ann, gpus: 8, submitted_s: 0, running_on: {a-0: 8}, running_since_s: 60}]
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NoReturn
 
-from holdfast.detect.rules.document import Problem, Value, documents, nearest
-from holdfast.errors import UserError
+from holdfast.cli.common import NODE_GPUS_MAX, NODES_MAX
+from holdfast.cli.fields import Fields, document_of
+from holdfast.cli.sharing import TOP, sharing_of
+from holdfast.detect.rules.document import Value, nearest
 from holdfast.schedule.cluster import Cluster
 from holdfast.schedule.job import JobRequest, Placement
 from holdfast.schedule.needs import check_circle, check_needs, needed_first
 from holdfast.schedule.place import Health, NodeRoom
-from holdfast.schedule.policy import Policy
-from holdfast.schedule.tree import Account, in_tree
 
-_TOP = ("now_s", "nodes", "accounts", "jobs")
 _NODE = ("name", "gpus", "domain", "count", "health")
-_ACCOUNT = ("name", "in", "weight", "quota_gpus", "limit_gpus", "may_borrow", "administers", "used_gpu_hours")
 _JOB = (
     "id", "user", "gpus", "max_gpus", "priority", "submitted_s", "limit_s", "preemptible", "checkpoint_every_s", "needs", "running_on", "running_since_s",
     "firm",
 )  # fmt: skip
-
-
-class ClusterUnreadable(UserError):
-    """A file that describes no cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,34 +41,23 @@ class _Job:
 
 def read_cluster(path: Path) -> tuple[Cluster, float]:
     """The cluster as the file says it stands, and the time there. Nothing is decided yet."""
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ClusterUnreadable(f"{path} cannot be read: {error}; expected YAML or JSON with nodes and jobs") from error
-    found = documents(text, str(path))
-    if isinstance(found, Problem):
-        raise ClusterUnreadable(f"{found}; expected YAML or JSON with nodes and jobs")
-    return _Reader(str(path)).cluster(found)
+    return _Reader(str(path)).cluster(document_of(path, "nodes and jobs"))
 
 
-class _Reader:
-    def __init__(self, file: str) -> None:
-        self.file = file
-
+class _Reader(Fields):
     def cluster(self, top: Value) -> tuple[Cluster, float]:
-        fields = self.fields(top, _TOP, "the file")
+        fields = self.fields(top, TOP, "the file")
         nodes, healths = self.nodes(fields.get("nodes") or Value(top.line, items=[]), top)
-        accounts, used = self.accounts(fields.get("accounts"))
+        sharing = sharing_of(self, fields)
         jobs = [self.job(one) for one in self.items(fields.get("jobs"), "jobs")]
         times = [0.0, *(job.submitted_s for job in jobs), *(job.since_s for job in jobs if job.running_on)]
         now = self.number(fields["now_s"], "now_s") if "now_s" in fields else max(times)
         if now < max(times):
             self.refuse(fields["now_s"].line, f"now_s is {now:g} and something happened at {max(times):g}; clocks do not go back: raise it, or leave it out")
         with self.at_line(fields["accounts"].line if "accounts" in fields else top.line):
-            cluster = Cluster(nodes, accounts, Policy())
+            cluster = Cluster(nodes, sharing.accounts, sharing.policy)
         self.fill(cluster, jobs)
-        for path, hours in used.items():
-            cluster.used(path, hours * 3600.0, now)
+        sharing.begin(cluster, now)
         for node, health in healths.items():
             cluster.judge(node, health, now)
         return cluster, now
@@ -86,42 +67,21 @@ class _Reader:
         healths: dict[int, Health] = {}
         for item in self.items(value, "nodes"):
             fields = self.fields(item, _NODE, "a node")
-            name, count = self.text(fields, "name", item), self.whole(fields, "count", 1, least=1)
-            gpus, domain = self.whole(fields, "gpus", None, least=1, where=item), self.text(fields, "domain", None)
+            name, count = self.text(fields, "name", item), self.whole(fields, "count", 1, least=1, most=NODES_MAX)
+            gpus, domain = self.whole(fields, "gpus", None, least=1, most=NODE_GPUS_MAX, where=item), self.text(fields, "domain", None)
             health = self.choice(fields, "health", "good", tuple(one.value for one in Health))
+            if len(rooms) + count > NODES_MAX:
+                self.refuse(item.line, f"with node {name} there are {len(rooms) + count:,} nodes; expected {NODES_MAX:,} or fewer: leave some out")
             for number in range(count):
                 if health != "good":
                     healths[len(rooms)] = Health(health)
                 rooms.append(NodeRoom(name=name if count == 1 else f"{name}-{number}", gpus=gpus, domain=domain))
-        names = [room.name for room in rooms]
-        twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
+        twice = next((name for name, times in Counter(room.name for room in rooms).items() if times > 1), None)
         if twice is not None:
             self.refuse(value.line, f"two nodes are called {twice!r}; give each a name of its own")
         if not rooms:
             self.refuse(top.line, "no nodes are given; expected nodes such as [{name: a, gpus: 8, count: 4}]")
         return rooms, healths
-
-    def accounts(self, value: Value | None) -> tuple[list[Account], dict[tuple[str, ...], float]]:
-        rows: list[tuple[Account, str | None]] = []
-        used: dict[str, float] = {}
-        for item in self.items(value, "accounts"):
-            fields = self.fields(item, _ACCOUNT, "an account")
-            name = self.text(fields, "name", item)
-            if any(one.name == name for one, _ in rows):
-                self.refuse(item.line, f"account {name!r} is declared twice; give each a name of its own")
-            weight = self.number(fields["weight"], "weight") if "weight" in fields else 1.0
-            if weight <= 0:
-                self.refuse(fields["weight"].line, f"account {name} has weight {weight:g}; expected a number above 0, or for no GPUs limit_gpus: 0")
-            limit = self.whole(fields, "limit_gpus", 0) if "limit_gpus" in fields else None
-            if "used_gpu_hours" in fields:
-                used[name] = self.number(fields["used_gpu_hours"], "used_gpu_hours", least=0.0)
-            quota, borrow = self.whole(fields, "quota_gpus", 0), self.yes(fields, "may_borrow", True)
-            administers, group = self.yes(fields, "administers", False), self.text(fields, "in", None) or None
-            rows.append((Account(name=name, weight=weight, quota_gpus=quota, limit_gpus=limit, may_borrow=borrow, administers=administers), group))
-        with self.at_line(value.line if value is not None else 1):
-            accounts = in_tree(rows)
-        paths = {account.name: account.path for account in accounts}
-        return accounts, {paths[name]: hours for name, hours in used.items()}
 
     def job(self, item: Value) -> _Job:
         fields = self.fields(item, _JOB, "a job")
@@ -148,7 +108,9 @@ class _Reader:
     def fill(self, cluster: Cluster, jobs: list[_Job]) -> None:
         """Everything in the order in which it happened."""
         names = {node.name: number for number, node in enumerate(cluster.fleet.nodes)}
-        users = {account.name: account.path for account in cluster.tree.accounts[1:]}
+        named: dict[str, list[tuple[str, ...]]] = {}
+        for one in cluster.tree.accounts[1:]:
+            named.setdefault(one.name, []).append(one.path)
         by_id = {job.request.id: job.request for job in jobs}
         for job in jobs:
             with self.at_line(job.line):
@@ -159,13 +121,21 @@ class _Reader:
         happened += [(job.since_s, 1, number, job) for number, job in enumerate(jobs) if job.running_on]
         for at, starts, _, job in sorted(happened, key=lambda one: one[:3]):
             if not starts:
-                account = users.get(job.request.account[0], job.request.account) if len(job.request.account) == 1 else job.request.account
                 with self.at_line(job.line):
-                    cluster.submit(replace(job.request, account=account), at)
+                    cluster.submit(replace(job.request, account=self.account(job, named)), at)
             elif job.request.needs:
                 self.refuse(job.line, f"job {job.request.id} runs, and needs {job.request.needs[0]}, which has not ended; leave needs out: it had its turn")
             else:
                 cluster.start(cluster.jobs[job.request.id], self.placement(cluster, names, job), at, firm=job.firm)
+
+    def account(self, job: _Job, named: dict[str, list[tuple[str, ...]]]) -> tuple[str, ...]:
+        """Whose it is: the whole path, or a name that only one account has."""
+        said = job.request.account
+        declared = named.get(said[0], []) if len(said) == 1 else []
+        if len(declared) > 1 and said not in declared:
+            which = " or ".join("/".join(path) for path in declared[:3])
+            self.refuse(job.line, f"job {job.request.id} belongs to {said[0]}, and {len(declared)} accounts are called that; write the whole path: {which}")
+        return declared[0] if len(declared) == 1 else said
 
     def placement(self, cluster: Cluster, names: dict[str, int], job: _Job) -> Placement:
         said = f"job {job.request.id}: running_on"
@@ -177,73 +147,3 @@ class _Reader:
         if sum(gpus for _, gpus in job.running_on) != job.request.gpus:
             self.refuse(job.line, f"{said} adds up to {sum(gpus for _, gpus in job.running_on)} GPUs and gpus is {job.request.gpus}; make them the same")
         return tuple(sorted((names[name], gpus) for name, gpus in job.running_on))
-
-    # Values.
-
-    @contextmanager
-    def at_line(self, line: int) -> Iterator[None]:
-        """What is refused in here is refused there."""
-        try:
-            yield
-        except UserError as error:
-            raise ClusterUnreadable(f"{self.file}:{line}: {error}") from error
-
-    def refuse(self, line: int, what: str) -> NoReturn:
-        raise ClusterUnreadable(f"{self.file}:{line}: {what}")
-
-    def fields(self, value: Value, known: tuple[str, ...], what: str) -> dict[str, Value]:
-        if value.fields is None:
-            self.refuse(value.line, f"{what} is {value.kind}; expected a mapping with {', '.join(known)}")
-        for key, line in value.twice.items():
-            self.refuse(line, f"the key {key!r} is written twice; leave one out")
-        for key, one in (value.fields or {}).items():
-            if key not in known:
-                self.refuse(one.line, f"{what} has the unknown key {key!r}{nearest(key, known) or '; expected one of ' + ', '.join(known)}")
-        return value.fields or {}
-
-    def items(self, value: Value | None, name: str) -> list[Value]:
-        if value is not None and value.items is None:
-            self.refuse(value.line, f"{name} is {value.kind}; expected a list")
-        return (value.items or []) if value is not None else []
-
-    def text(self, fields: dict[str, Value], key: str, needed: Value | None) -> str:
-        value = fields.get(key)
-        if value is None and needed is None:
-            return ""
-        text = (value.text or "").strip() if value is not None else ""
-        if not text or not text.isprintable():
-            line = value.line if value is not None else needed.line if needed is not None else 1
-            self.refuse(line, f"{key} is {'missing' if value is None else repr(value.text) if value.text is not None else value.kind}; expected a name")
-        return text
-
-    def number(self, value: Value, key: str, *, least: float = -math.inf) -> float:
-        try:
-            number = float(value.text or "")
-        except ValueError:
-            number = math.nan
-        if not math.isfinite(number) or number < least:
-            expected = "a number" if least == -math.inf else f"a number of {least:g} or more"
-            self.refuse(value.line, f"{key} is {value.text if value.text is not None else value.kind!r}; expected {expected}")
-        return number
-
-    def whole(self, fields: dict[str, Value], key: str, default: int | None, *, least: int = 0, where: Value | None = None) -> int:
-        value = fields.get(key)
-        if value is None:
-            if default is None:
-                self.refuse(where.line if where is not None else 1, f"{key} is missing; expected a whole number of {least} or more")
-            return default or 0
-        number = self.number(value, key)
-        if number != int(number) or number < least:
-            self.refuse(value.line, f"{key} is {value.text}; expected a whole number of {least} or more")
-        return int(number)
-
-    def yes(self, fields: dict[str, Value], key: str, default: bool) -> bool:
-        return self.choice(fields, key, str(default).lower(), ("true", "false")) == "true"
-
-    def choice(self, fields: dict[str, Value], key: str, default: str, known: tuple[str, ...]) -> str:
-        value = fields.get(key)
-        text = default if value is None else (value.text or "").strip().lower()
-        if text not in known:
-            self.refuse(value.line if value is not None else 1, f"{key} is {text!r}; expected {' or '.join(known)}")
-        return text
-

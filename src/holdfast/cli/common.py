@@ -14,6 +14,11 @@ if TYPE_CHECKING:
 
 State = Annotated[Path | None, typer.Option("--state", help="Where jobs are kept.", show_default="$HOLDFAST_STATE, or holdfast in the XDG state directory")]
 AsJson = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
+SharedAs = Annotated[
+    Path | None, typer.Option("--accounts", metavar="FILE", help="With a trace: accounts and policy as in this cluster file.", show_default="all equal")
+]
+NODES_MAX = 100_000  # Of a cluster that is simulated, or looked at in a file,
+NODE_GPUS_MAX = 4_096  # and GPUs, or cores, of one of them: rooms are kept by how many are free.
 Name = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `holdfast ps` lists it.")]
 
 

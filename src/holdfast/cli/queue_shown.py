@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.queue_source import Source
-from holdfast.cli.words import duration, one_line
+from holdfast.cli.words import count, duration, one_line
 from holdfast.errors import UserError
 from holdfast.schedule.cluster import Cluster
 from holdfast.schedule.cycle import Decisions
@@ -31,7 +31,7 @@ def show_queue(source: Source, *, as_json: bool) -> None:
     cluster, decided = source.look()
     entries = queue_of(cluster)
     if as_json:
-        print(json.dumps({**_where(cluster), "decided": _decided(decided), "jobs": [_record(one, cluster) for one in entries]}, indent=2))
+        print(json.dumps({**_where(cluster), "decided": _decided(decided, cluster), "jobs": [_record(one) for one in entries]}, indent=2))
         return
     console = Console()
     running, waiting = [one for one in entries if one.place is None], [one for one in entries if one.place is not None]
@@ -42,8 +42,8 @@ def show_queue(source: Source, *, as_json: bool) -> None:
     for what, those in (("run", running), ("wait", waiting)):
         if len(those) > _ROWS:
             console.print(Text(f"{len(those) - _ROWS:,} more {what}; --json has all", style="dim"))
-    for line in _decided_lines(decided):
-        console.print(Text(line, style="dim"))
+    for line in _decided_lines(decided, cluster):
+        console.print(Text(one_line(line), style="dim"))
 
 
 def _lines(entries: Sequence[Entry], now: float) -> Iterator[RenderableType]:
@@ -70,7 +70,9 @@ def show_why(source: Source, job: str, *, as_json: bool) -> None:
     one = next(entry for entry in entries if entry.id == job)
     ahead = [entry for entry in entries if one.place is not None and entry.place is not None and entry.place < one.place]
     if as_json:
-        record = {**_where(cluster), **_record(one, cluster), "ahead": [{"id": entry.id, "gpus": entry.gpus, "account": entry.account} for entry in ahead]}
+        where = _where(cluster)  # Apart from the job, which has GPUs and nodes of its own.
+        before = [{"id": entry.id, "gpus": entry.gpus, "account": entry.account} for entry in ahead]
+        record = {"now_s": where.pop("now_s"), "cluster": where, **_record(one), "ahead": before}
         print(json.dumps(record, indent=2))
         return
     console = Console()
@@ -78,11 +80,11 @@ def show_why(source: Source, job: str, *, as_json: bool) -> None:
     if one.reason is None or one.expected is None:
         said.append(f"runs since {duration(cluster.now - one.since)} on {_nodes(one)}{'; may be evicted' if one.loose else ''}" if one.nodes else "waits")
     if one.reason is not None:
-        said.append(f"waits because    {one.reason.because} ({one.reason.kind})")
-        said += [f"in the way       {blocker}" for blocker in one.reason.blockers]
-        said.append(f"cleared when     {one.reason.clears}")
+        said.append(f"waits because    {one_line(one.reason.because)} ({one.reason.kind})")
+        said += [f"in the way       {one_line(blocker)}" for blocker in one.reason.blockers]
+        said.append(f"cleared when     {one_line(one.reason.clears)}")
         if one.reason.demoted:
-            said.append(f"lower class      {one.reason.demoted}")
+            said.append(f"lower class      {one_line(one.reason.demoted)}")
     if one.expected is not None:
         said.append(f"place            {one.place} of {sum(entry.place is not None for entry in entries)}, lane {one.lane}")
         said += [f"ahead of it      {one_line(entry.id)}: {entry.gpus} GPUs for {one_line(entry.account)}" for entry in ahead[:_AHEAD]]
@@ -90,12 +92,12 @@ def show_why(source: Source, job: str, *, as_json: bool) -> None:
             said.append(f"ahead of it      {len(ahead) - _AHEAD:,} more, {sum(entry.gpus for entry in ahead[_AHEAD:]):,} GPUs")
         said.append(f"expected start   {_when(one.expected, cluster.now)}")
     for line in said:
-        console.print(Text(one_line(line) if "  " not in line else line), soft_wrap=True)
+        console.print(Text(line), soft_wrap=True)
 
 
 def show_shares(source: Source, *, jobs: bool, as_json: bool) -> None:
     cluster, _ = source.look()
-    rows, capacity = shares_of(cluster, jobs=jobs), max(1, cluster.fleet.capacity_gpus)
+    rows, capacity = shares_of(cluster, jobs=jobs), cluster.fleet.capacity_gpus
     if as_json:
         print(json.dumps({**_where(cluster), "accounts": [dataclasses.asdict(row) for row in rows]}, indent=2))
         return
@@ -103,7 +105,7 @@ def show_shares(source: Source, *, jobs: bool, as_json: bool) -> None:
     columns = {heading: cells for heading, cells in _columns(rows).items() if any(cells)}
     widths = {heading: max(map(cell_len, (heading, *cells))) for heading, cells in columns.items()}
     bar = min(_BAR, (console.width - sum(widths.values()) - len(widths)) // 2 - 1)  # Cells of one, of which there are two.
-    bars = {"entitled": ("green", [row.entitled_share for row in rows]), "runs": ("blue", [row.running_gpus / capacity for row in rows])}
+    bars = {"entitled": ("green", [row.entitled_share for row in rows]), "runs": ("blue", [row.running_gpus / max(1, capacity) for row in rows])}
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
     drawn: list[list[Text]] = []
     for heading, cells in columns.items():
@@ -116,7 +118,7 @@ def show_shares(source: Source, *, jobs: bool, as_json: bool) -> None:
             drawn.append([_bar(share, colour, bar, plain="utf" not in console.encoding.lower()) for share in shares])
     for line in zip(*drawn, strict=True):
         table.add_row(*line)
-    console.print(f"shares of {capacity:,} GPUs; use in GPU-hours, halved every {duration(cluster.policy.half_life_s)}", highlight=False)
+    console.print(f"shares of {count(capacity, 'GPU')}; use in GPU-hours, halved every {duration(cluster.policy.half_life_s)}", highlight=False)
     console.print(table)
 
 
@@ -140,7 +142,7 @@ def _bar(share: float, colour: str, cells: int, *, plain: bool) -> Text:
 
 
 def _nodes(one: Entry) -> str:
-    named = ", ".join(f"{name} ({gpus})" for name, gpus in one.nodes[:3])
+    named = ", ".join(f"{one_line(name)} ({gpus})" for name, gpus in one.nodes[:3])
     return f"{named} and {len(one.nodes) - 3} more" if len(one.nodes) > 3 else named
 
 
@@ -161,21 +163,51 @@ def _where(cluster: Cluster) -> dict[str, Any]:
     return {"now_s": cluster.now, "gpus": cluster.fleet.capacity_gpus, "gpus_free": _free(cluster), "nodes": len(cluster.fleet.nodes)}
 
 
-def _record(one: Entry, cluster: Cluster) -> dict[str, Any]:
+def _record(one: Entry) -> dict[str, Any]:
     record = dataclasses.asdict(one)
     record["nodes"] = dict(one.nodes)
     record["state"] = "waits" if one.place is not None or one.reason is not None else "runs"
     if one.expected is not None:
-        record["expected"] = {f"{name}_s": at if math.isfinite(at) else None for name, at in dataclasses.asdict(one.expected).items()}
+        record["expected"] = {f"{name}_s": _finite(at) for name, at in dataclasses.asdict(one.expected).items()}
     return record
 
 
-def _decided(decided: Decisions) -> dict[str, Any]:
-    starts = [{"job": one.job, "because": one.because} for one in decided.starts]
-    return {"starts": starts, "evictions": [{"job": one.job, "for": one.for_job} for one in decided.evictions]}
+def _decided(decided: Decisions, cluster: Cluster) -> dict[str, Any]:
+    """All that was decided. A mend says where the job goes on; nowhere where it waits again."""
+    mends = [
+        {"job": one.job, "how": one.how, "lost": _names(one.lost, cluster), "nodes": _names(one.placement, cluster), "gpus": one.gpus, "because": one.because}
+        for one in decided.mends
+    ]
+    return {
+        "starts": [{"job": one.job, "because": one.because} for one in decided.starts],
+        "evictions": [{"job": one.job, "for": one.for_job} for one in decided.evictions], "mends": mends,
+        "resizes": [{"job": one.job, "gpus": one.gpus} for one in decided.resizes],
+        "reservations": [{"job": one.job, "nodes": _names(one.nodes, cluster), "at_s": _finite(one.at)} for one in decided.reservations],
+        "drained": _names(decided.drained, cluster),
+    }  # fmt: skip
 
 
-def _decided_lines(decided: Decisions) -> list[str]:
-    starts = [f"starts now: {one_line(one.job)}, because {one.because}" for one in decided.starts[:_AHEAD]]
-    more = [f"and {len(decided.starts) - _AHEAD:,} more start now"] if len(decided.starts) > _AHEAD else []
-    return starts + more + [f"evicted now: {one_line(one.job)}, for {one_line(one.for_job)}" for one in decided.evictions[:_AHEAD]]
+def _decided_lines(decided: Decisions, cluster: Cluster) -> Iterator[str]:
+    def listed(nodes: Sequence[int | tuple[int, int]]) -> str:
+        return ", ".join(_names(nodes[:_AHEAD], cluster)) + (" and others" if len(nodes) > _AHEAD else "")
+
+    for lines in (
+        [f"lost its nodes: {one.job}, {one.how}{f' on {listed(one.placement)}' if one.placement else ''}, because {one.because}" for one in decided.mends],
+        [f"starts now: {one.job}, because {one.because}" for one in decided.starts],
+        [f"evicted now: {one.job}, for {one.for_job}" for one in decided.evictions],
+        [f"resized now: {one.job}, to {count(one.gpus, 'GPU')}" for one in decided.resizes],
+        [f"kept for {one.job}: {listed(one.nodes)}" for one in decided.reservations],
+        [f"empty now, to be repaired: {name}" for name in _names(decided.drained, cluster)],
+    ):
+        yield from lines[:_AHEAD]
+        if len(lines) > _AHEAD:
+            yield f"and {len(lines) - _AHEAD:,} more of those"
+
+
+def _names(nodes: Sequence[int | tuple[int, int]], cluster: Cluster) -> list[str]:
+    return [cluster.fleet.nodes[node[0] if isinstance(node, tuple) else node].name for node in nodes]
+
+
+def _finite(at: float) -> float | None:
+    """For JSON, which knows no infinity."""
+    return at if math.isfinite(at) else None

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -20,15 +20,16 @@ from rich.text import Text
 
 from holdfast.cli.plot import plot
 from holdfast.cli.png import drawable
+from holdfast.cli.sharing import Sharing, read_sharing
 from holdfast.cli.simulate import progress_bar, recording
+from holdfast.cli.words import one_line
 from holdfast.errors import HoldfastError, UserError
-from holdfast.schedule.policy import Policy
 from holdfast.simulate.audit import Audit, audit_of
 from holdfast.simulate.cores import Watch, cores, on_cores, reached
 from holdfast.simulate.failures import Change, Recording, outages, outages_of
 from holdfast.simulate.figures import Figures, as_record, figures
 from holdfast.simulate.policies.named import NAMES, ON_NODES, scheduler_named
-from holdfast.simulate.policies.ours import Holdfast, nodes_of
+from holdfast.simulate.policies.ours import Holdfast, admission, nodes_of
 from holdfast.simulate.replay import Ran, Replay
 from holdfast.simulate.table import Skipped, skipped_lines
 from holdfast.simulate.trace import Trace, TraceJob, between, clipped, read_trace, refused, with_users
@@ -36,6 +37,7 @@ from holdfast.simulate.trace import Trace, TraceJob, between, clipped, read_trac
 _COLUMNS = 400  # Of the plot of waits over the time of submission.
 _ROWS_TOLD = 100  # Of those that were left out or refused, in JSON; all are counted.
 _FAILING_ON_S = 30 * 86400.0  # After the last job came.
+_REPLAYS = 10_000  # At once.
 _BARS = 8  # Of the progress, and plots; for more replays there is one bar for all, and no plot.
 _SHORT = 2000  # Jobs: done in a second, which is less than other processes take to start.
 _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -50,7 +52,8 @@ class Asked:
     seeds: range = range(1)
     days: str = ""
     clip: str = ""
-    restart_s: float = 300.0
+    accounts: Path | None = None
+    restart_s: float | None = None  # None: as the policy says.
     node_mtbf_hours: float | None = None
     repair_hours: float = 4.0
     lemons: float = 0.0
@@ -59,11 +62,15 @@ class Asked:
 
     def checked(self) -> Asked:
         """Refuses what could not be replayed, before anything is."""
+        if (replays := (self.seeds.stop - self.seeds.start) * len(self.policies)) > _REPLAYS:
+            raise UserError(f"--seeds and --policy ask for {replays:,} replays; expected {_REPLAYS:,} or fewer: replay them in parts")
         for name in self.policies:
             if name not in NAMES:
                 raise UserError(f"policy {name!r} is not known; expected one of {', '.join(NAMES)}")
             if name not in ON_NODES and (self.failures is not None or self.node_mtbf_hours is not None):
                 raise UserError(f"policy {name} counts GPUs in one pool and has no nodes that could fail; replay failures under {' or '.join(ON_NODES)}")
+        if self.accounts is not None and not any(name in ON_NODES for name in self.policies):
+            raise UserError(f"--accounts {self.accounts} is for {' and '.join(ON_NODES)}, and {' and '.join(self.policies)} knows of none; leave it out")
         if self.failures is not None and self.node_mtbf_hours is not None:
             raise UserError("--failures and --node-mtbf-hours both say when nodes fail; leave out one of them")
         if self.lemons and self.node_mtbf_hours is None:
@@ -97,18 +104,19 @@ def run_replay(asked: Asked, *, as_json: bool, png: Path | None = None) -> int:
     """A trace under each policy and seed; 0 when all jobs ended and no invariant failed."""
     if png is not None:
         drawable(png)
-    trace, lost = _given(asked.checked())
-    large = _refused(asked, trace)
+    trace, lost, sharing = _given(asked.checked())
+    large = _refused(asked, trace, sharing)
     if not as_json:
-        _tell(asked, [*trace.skipped, *large])
+        _tell(asked, trace, large)
     pieces = [_Piece(number=number, seed=seed, policy=name) for number, (seed, name) in enumerate(product(asked.seeds, asked.policies))]
-    found, stopped = _all(asked, trace, lost, pieces)
+    found, stopped = _all(asked, trace, lost, sharing, pieces)
     for one in found:
         for said in one.broke:
-            print(f"holdfast: {one.piece.policy}, seed {one.piece.seed}: {said}", file=sys.stderr)
+            print(f"holdfast: {one.piece.policy}, seed {one.piece.seed}: {one_line(said)}", file=sys.stderr)
     if as_json:
         results = [{"seed": one.piece.seed, "refused": one.refused, **as_record(one.figures)} for one in found]
-        print(json.dumps({"trace": str(asked.trace), "jobs": len(trace.jobs), **_left_out(trace.skipped, large), **_lost(asked, lost), "results": results}))
+        record = {"trace": str(asked.trace), "jobs": len(trace.jobs), "accounts": str(asked.accounts) if asked.accounts is not None else None}
+        print(json.dumps({**record, "notes": trace.notes, **_left_out(trace.skipped, large), **_lost(asked, lost), "results": results}))
     elif found:
         _show(asked, trace, found)
     if png is not None and found:
@@ -143,31 +151,45 @@ def selected(trace: Trace, path: Path, days: str, clip: str) -> Trace:
             raise UserError(f"--days {days!r} is no range of days; expected one such as 50:110") from None
         if not trace.jobs:
             raise UserError(f"no job of {path} was submitted on days {days}; they are counted from submit_s 0")
-    return clipped(trace, seconds(clip, "--clip")) if clip else trace
+    if not clip:
+        return trace
+    if not (most_s := seconds(clip, "--clip")):
+        raise UserError(f"--clip {clip} leaves no job any time to run; expected a time above 0, such as 7d")
+    return clipped(trace, most_s)
 
 
-def _given(asked: Asked) -> tuple[Trace, Recording | None]:
+def _given(asked: Asked) -> tuple[Trace, Recording | None, Sharing]:
     trace = selected(read_trace(asked.trace), asked.trace, asked.days, asked.clip)
-    return trace, recording(asked.failures) if asked.failures is not None else None
+    sharing = read_sharing(asked.accounts, nodes_of(asked.nodes, asked.gpus_per_node)) if asked.accounts is not None else Sharing()
+    if asked.restart_s is not None:
+        sharing = replace(sharing, policy=replace(sharing.policy, restart_s=asked.restart_s))
+    return trace, recording(asked.failures) if asked.failures is not None else None, sharing
 
 
-def _refused(asked: Asked, trace: Trace) -> list[Skipped]:
+def _refused(asked: Asked, trace: Trace, sharing: Sharing) -> list[Skipped]:
     """Who can never start, under one of the policies at least."""
     found: dict[str, Skipped] = {}
     for name in asked.policies:
-        large = refused(trace, asked.nodes, asked.gpus_per_node, elastic=name in ON_NODES)
+        large = _never(asked, with_users(trace, asked.seeds.start), sharing, name)
         if len(large) == len(trace.jobs):
             raise UserError(
-                f"no job of {asked.trace} fits on {asked.nodes} nodes of {asked.gpus_per_node} GPUs; the first, line {next(iter(large.values())).line}, "
-                f"asks for {trace.jobs[0].gpus:,}; give more --nodes or --gpus-per-node"
+                f"no job of {asked.trace} fits on {asked.nodes} nodes of {asked.gpus_per_node} GPUs; the first, line {next(iter(large.values())).line}: "
+                f"{next(iter(large.values())).because}; give more --nodes or --gpus-per-node{', or other --accounts' if asked.accounts is not None else ''}"
             )
         found = large | found
     return sorted(found.values(), key=lambda one: one.line)
 
 
-def _tell(asked: Asked, left_out: Sequence[Skipped]) -> None:
-    for line in skipped_lines(left_out):
-        print(f"holdfast: {asked.trace}: {line}", file=sys.stderr)
+def _never(asked: Asked, trace: Trace, sharing: Sharing, policy: str) -> dict[str, Skipped]:
+    """Who can never start under this policy. Only ours knows of accounts."""
+    nodes = nodes_of(asked.nodes, asked.gpus_per_node)
+    why = admission(nodes, sharing.accounts, sharing.policy) if asked.accounts is not None and policy in ON_NODES else None
+    return refused(trace, asked.nodes, asked.gpus_per_node, elastic=policy in ON_NODES, why=why)
+
+
+def _tell(asked: Asked, trace: Trace, large: Sequence[Skipped]) -> None:
+    for line in (*trace.notes, *skipped_lines([*trace.skipped, *large])):
+        print(f"holdfast: {asked.trace}: {one_line(line)}", file=sys.stderr)
 
 
 def _left_out(skipped: Sequence[Skipped], large: Sequence[Skipped]) -> dict[str, object]:
@@ -184,7 +206,9 @@ def _lost(asked: Asked, lost: Recording | None) -> dict[str, object]:
     return {"failures": record | {"skipped": [{"line": one.line, "because": one.because} for one in lost.skipped[:_ROWS_TOLD]]}}
 
 
-def _all(asked: Asked, trace: Trace, lost: Recording | None, pieces: Sequence[_Piece]) -> tuple[list[_Replayed], bool]:
+def _all(
+    asked: Asked, trace: Trace, lost: Recording | None, sharing: Sharing, pieces: Sequence[_Piece]
+) -> tuple[list[_Replayed], bool]:
     """All of them, as far as a person let them come."""
     found: list[_Replayed] = []
     with progress_bar() as progress:
@@ -200,22 +224,25 @@ def _all(asked: Asked, trace: Trace, lost: Recording | None, pieces: Sequence[_P
         long = len(trace.jobs) * len(pieces) > _SHORT
         watch = Watch(pieces=len(pieces), look=look) if long and not progress.disable else None
         try:
-            for one in on_cores(partial(_replayed, asked, trace, lost), pieces, min(cores(), len(pieces)) if long else 1, watch):
+            for one in on_cores(partial(_replayed, asked, trace, lost, sharing), pieces, min(cores(), len(pieces)) if long else 1, watch):
                 found.append(one)
         except KeyboardInterrupt:
             return sorted(found, key=lambda one: one.piece.number), True
     return sorted(found, key=lambda one: one.piece.number), False
 
 
-def _replayed(asked: Asked, trace: Trace, lost: Recording | None, piece: _Piece) -> _Replayed:
-    elastic, nodes = piece.policy in ON_NODES, nodes_of(asked.nodes, asked.gpus_per_node)
-    large = refused(trace, asked.nodes, asked.gpus_per_node, elastic=elastic)
-    jobs = [job for job in with_users(trace, piece.seed).jobs if job.id not in large]
-    scheduler = scheduler_named(piece.policy, nodes, Policy(restart_s=asked.restart_s))
-    audit: Audit | None = audit_of(scheduler) if isinstance(scheduler, Holdfast) else None
+def _replayed(asked: Asked, trace: Trace, lost: Recording | None, sharing: Sharing, piece: _Piece) -> _Replayed:
+    nodes, used = nodes_of(asked.nodes, asked.gpus_per_node), with_users(trace, piece.seed)
+    large = _never(asked, used, sharing, piece.policy)
+    jobs = [job for job in used.jobs if job.id not in large]
+    scheduler = scheduler_named(piece.policy, nodes, sharing.policy, accounts=sharing.accounts)
+    audit: Audit | None = None
+    if isinstance(scheduler, Holdfast):
+        sharing.begin(scheduler.cluster, jobs[0].submit_s)
+        audit = audit_of(scheduler)
     began = time.process_time()
     replay = Replay(
-        jobs, scheduler, restart_s=asked.restart_s, watchers=[audit] if audit else [], progress=partial(reached, piece.number),
+        jobs, scheduler, restart_s=sharing.policy.restart_s, watchers=[audit] if audit else [], progress=partial(reached, piece.number),
         outages=_outages(asked, lost, jobs, [node.name for node in nodes], piece.seed),
     ).run()  # fmt: skip
     took_s = time.process_time() - began
@@ -252,10 +279,12 @@ def _show(asked: Asked, trace: Trace, found: Sequence[_Replayed]) -> None:
         console.print(_table(found[first : first + most], several))
     for policy, knows in {one.piece.policy: one.figures.knows for one in found}.items():
         console.print(Text(f"{policy} knew {knows}", style="dim"))
+    if asked.accounts is not None:
+        console.print(Text(f"shared as {one_line(str(asked.accounts))} says, which only {' and '.join(ON_NODES)} know", style="dim"))
     if not all(job.user for job in trace.jobs):
         console.print(Text("the trace has no users: they were made up, 20 in each group, by Zipf's law, from the seed", style="dim"))
     for policy, count in {one.piece.policy: one.refused for one in found if one.refused}.items():
-        console.print(Text(f"{policy}: {count:,} jobs were refused, which are larger than the cluster", style="yellow"))
+        console.print(Text(f"{policy}: {count:,} jobs were refused, which could never start", style="yellow"))
     for one in found if len(found) <= _BARS else ():
         console.print(Text(f"{_name(one, several)}: average wait in seconds, by time of submission", style="bold"))
         for line in plot(_waits(one.ran), (), width=max(20, min(console.width, 120)), plain="utf" not in console.encoding.lower()):

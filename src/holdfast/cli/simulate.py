@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.words import one_line
 from holdfast.errors import UserError
 from holdfast.simulate.cores import cores
 from holdfast.simulate.failures import Lost, Recording, read_failures
@@ -23,7 +24,7 @@ from holdfast.simulate.survey import Played, Survey, play, survey
 from holdfast.simulate.table import skipped_lines
 
 _OF_REPLAYS = (
-    "gpus_per_node", "policy", "days", "clip", "restart_s", "node_mtbf_hours", "repair_hours", "lemons", "failures_from", "png",
+    "gpus_per_node", "policy", "days", "clip", "accounts", "restart_s", "node_mtbf_hours", "repair_hours", "lemons", "failures_from", "png",
 )  # fmt: skip
 _OF_WORLDS = ("story",)
 _FEW = 10  # Seeds of which each hash is shown.
@@ -102,7 +103,7 @@ def recording(path: Path) -> Recording:
     """Of machines that were lost. What is left out of it is told."""
     found = read_failures(path)
     for line in skipped_lines(found.skipped):
-        print(f"holdfast: {path}: {line}", file=sys.stderr)
+        print(f"holdfast: {path}: {one_line(line)}", file=sys.stderr)
     return found
 
 

@@ -6,6 +6,7 @@ number. I5 (shares converge) is a figure over windows, kept here too. I10 (same 
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from dataclasses import dataclass, field
 
@@ -15,6 +16,7 @@ from holdfast.schedule.job import Lane
 from holdfast.schedule.mend import Mend
 from holdfast.schedule.place import Health
 from holdfast.schedule.policy import DAY_S
+from holdfast.schedule.shares import poured
 
 
 @dataclass(slots=True)
@@ -243,7 +245,7 @@ class Auditor:
 
 @dataclass(slots=True)
 class ShareWatch:
-    """I5: how far the use of each sibling was from its weight's part, in parts of the cluster, over half-lives in which somebody of each waited."""
+    """I5: how far each sibling was from its part (weight, quota, limit), in parts of the cluster, over half-lives in which all had somebody waiting."""
 
     cluster: Cluster
     parents: tuple[int, ...]
@@ -278,7 +280,9 @@ class ShareWatch:
             return
         began, before = marks.popleft()
         used = {child: self._used.get(child, 0.0) - before.get(child, 0.0) for child in children}
-        weights = self.cluster.tree.weights
-        by_weight, there = sum(used.values()) / sum(weights[child] for child in children), self.cluster.fleet.capacity_gpus * (now - began)
-        self.worst = max(self.worst, max(abs(used[child] - by_weight * weights[child]) / there for child in children))
+        tree, length_s = self.cluster.tree, now - began
+        most = [math.inf if (limit := tree.limits[child]) is None else limit * length_s for child in children]
+        due = poured(sum(used.values()), [tree.weights[child] for child in children], most, [tree.quotas[child] * length_s for child in children])
+        there = self.cluster.fleet.capacity_gpus * length_s
+        self.worst = max(self.worst, max(abs(used[child] - part) / there for child, part in zip(children, due, strict=True)))
         self.windows += 1

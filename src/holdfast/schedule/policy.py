@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import math
+from dataclasses import dataclass, field, fields
 
 from holdfast.errors import UserError
 
 HOUR_S, DAY_S = 3600.0, 86400.0
+_LEAST = {"half_life_s": 1.0, "health_half_life_s": 1.0, "node_mtbf_s": 1.0, "resize_every_s": 1.0, "estimate_s": 1.0, "crash_loop": 1}
+_PARTS = ("trial_share", "trial_share_least", "saved_share", "reserved_share", "estimate_quantile", "user_ceiling", "group_ceiling")
+
+
+def _check(rules: Policy | PriorityClass) -> None:
+    """Numbers that can be reckoned with: times are finite, and parts no more than all. A score may be infinite, and never reached."""
+    for one in fields(rules):
+        value = getattr(rules, one.name)
+        if not isinstance(value, int | float) or one.name == "rank":
+            continue
+        least, most = _LEAST.get(one.name, 0), 1.0 if one.name in _PARTS else math.inf
+        if not least <= value <= most or (math.isinf(value) and not one.name.endswith("_score")):
+            bounds = "a part from 0 to 1" if one.name in _PARTS else f"{'seconds' if one.name.endswith('_s') else 'a number'}, {least:g} or more"
+            raise UserError(f"{one.name} is {value:g}; expected {bounds}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +35,9 @@ class PriorityClass:
     group_ceiling: float = 1.0
     crosses: bool = False
     estimate_s: float = 12 * HOUR_S  # How long a job of this class runs, when nothing better is known.
+
+    def __post_init__(self) -> None:
+        _check(self)
 
 
 LOW = PriorityClass(name="low", rank=-1, factor=0.5)
@@ -64,8 +82,4 @@ class Policy:
     classes: dict[str, PriorityClass] = field(default_factory=lambda: dict(CLASSES))
 
     def __post_init__(self) -> None:
-        not_below_zero = ("half_life_s", "trial_s", "patience_s", "whole_ahead", "minimum_run_s", "restart_s", "entry_s", "probation_s", "back_off_max_s")
-        for name in not_below_zero:
-            value = getattr(self, name)
-            if not 0 <= value < float("inf") or (name == "half_life_s" and value == 0):
-                raise UserError(f"{name} is {value:g}; expected seconds{', above 0' if name == 'half_life_s' else ', 0 or more'}")
+        _check(self)

@@ -7,12 +7,13 @@ submit, with weight 1. Inside the room an account is a number, for it is looked 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.errors import UserError
 
 ROOT = 0
+DEPTH_MAX = 100  # Levels of groups below each other: the order is found from the top, level by level.
 
 
 class TreeRefused(UserError):
@@ -72,6 +73,8 @@ class Tree:
         """The account of this path, where there is one already."""
         if not path or any(not part for part in path):
             raise TreeRefused(f"{'/'.join(path)!r} names no account; expected a group and a user, each with a name")
+        if len(path) > DEPTH_MAX:
+            raise TreeRefused(_too_deep(path))
         return self._numbers.get(tuple(path))
 
     def name(self, number: int) -> str:
@@ -130,24 +133,64 @@ def tree_of(rows: Iterable[tuple[str, str | None, float]], *, capacity_gpus: int
 
 
 def in_tree(rows: Iterable[tuple[Account, str | None]]) -> list[Account]:
-    """Accounts that name their parent, with the whole path to it; refused when one is inside itself."""
-    table = {account.name: (parent, account) for account, parent in rows}
-    accounts = []
-    for name, (parent, account) in table.items():
-        path: list[str] = []
-        while parent is not None:
-            if parent == name or parent in path:
-                raise TreeRefused(f"account {name} is its own ancestor: {' -> '.join([name, *path, parent])}; a group cannot be inside itself")
-            if parent not in table:
-                raise TreeRefused(f"account {name} belongs to {parent}, which is not declared; declare it, or correct the name")
-            path.append(parent)
-            parent = table[parent][0]
-        accounts.append(replace(account, parent=tuple(reversed(path))))
-    return accounts
+    """Accounts that name their group, by its whole path or by a name that only one has, with the path to it; refused when one is inside itself."""
+    given = list(rows)
+    named: dict[str, list[int]] = {}
+    for number, (account, _) in enumerate(given):
+        named.setdefault(account.name, []).append(number)
+    placed: dict[int, Account] = {}
+    numbers: dict[str, int] = {}  # By the whole path.
+    left = list(range(len(given)))
+    while left:
+        later = []
+        for number in left:
+            account, group = given[number]
+            above = _above(group, named, numbers) if group is not None else None
+            if group is not None and above not in placed:
+                later.append(number)
+                continue
+            placed[number] = replace(account, parent=placed[above].path if above is not None else ())
+            _check(placed[number])
+            path = "/".join(placed[number].path)
+            if path in numbers:
+                raise TreeRefused(f"account {path} is declared twice; give each a name of its own")
+            numbers[path] = number
+        if len(later) == len(left):
+            raise TreeRefused(_unplaced(given, named, left[0]))
+        left = later
+    return [placed[number] for number in range(len(given))]
+
+
+def _above(group: str, named: Mapping[str, Sequence[int]], numbers: Mapping[str, int]) -> int | None:
+    """Which one is meant."""
+    same = named.get(group, ())
+    return numbers.get(group, same[0] if len(same) == 1 else None)
+
+
+def _unplaced(given: Sequence[tuple[Account, str | None]], named: Mapping[str, Sequence[int]], number: int) -> str:
+    """Why the group of this account is not found: it is not there, there are several, or they are inside each other."""
+    way: list[int] = []
+    while number not in way:
+        way.append(number)
+        account, group = given[number]
+        same = named.get(group or "", ())
+        if not same:
+            return f"account {account.name} belongs to {group}, which is not declared; declare it, or correct the name"
+        if len(same) > 1:
+            return f"account {account.name} belongs to {group}, and {len(same)} accounts are called that; write the whole path, such as vision/{group}"
+        number = same[0]
+    circle = [given[one][0].name for one in (*way[way.index(number) :], number)]
+    return f"account {circle[0]} is its own ancestor: {' -> '.join(circle)}; a group cannot be inside itself"
+
+
+def _too_deep(path: Sequence[str]) -> str:
+    return f"account {path[-1]} is {len(path):,} levels deep, below {'/'.join(path[:3])}/…; expected {DEPTH_MAX} or fewer: leave out groups with one member"
 
 
 def _check(account: Account) -> None:
     where = f"account {'/'.join(account.path)}"
+    if len(account.path) > DEPTH_MAX:
+        raise TreeRefused(_too_deep(account.path))
     if not account.name or any(not part for part in account.parent):
         raise TreeRefused(f"{where} has no name; give it one")
     if not (math.isfinite(account.weight) and account.weight > 0):

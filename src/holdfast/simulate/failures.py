@@ -13,7 +13,7 @@ Outages     Poisson, with repairs and lemons. Each machine has dice of its own, 
 Of all but outages the dice are the caller's, and so is how long a machine is away. One that is lost while it is away is lost once.
 
 A recording is a CSV, gzipped or not, with the columns `at_s` and `node` and, where it was written down, `repair_s`. That of Los Alamos is read as it is:
-`started` as a date, `down_min`, and `system` and `node` for one machine.
+`started` as a date, `down_min`, and `system` and `node` for one machine. Dates are all with an offset from UTC, or all without.
 """
 
 from __future__ import annotations
@@ -128,13 +128,17 @@ def read_failures(path: Path) -> Recording:
     rows: list[Lost] = []
 
     def take(row: Row, _: int) -> None:
-        node, minutes = (row["node"] or "").strip(), maybe(row, "down_min", above=-1e-9)
+        node, minutes = (row["node"] or "").strip(), maybe(row, "down_min", least=0.0)
         if not node:
             raise ValueError("node is empty")
         if "at_s" in row:
-            rows.append(Lost(number(row, "at_s"), node, maybe(row, "repair_s", above=-1e-9)))
+            rows.append(Lost(number(row, "at_s"), node, maybe(row, "repair_s", least=0.0)))
         else:
-            dated.append((_date(row["started"]), f"{row['system']}/{node}" if row.get("system") else node, None if minutes is None else 60 * minutes))
+            at = _date(row["started"])
+            if dated and (at.tzinfo is None) != (dated[0][0].tzinfo is None):
+                here, there = ("no offset", "one") if at.tzinfo is None else ("an offset", "none")
+                raise ValueError(f"started {at} has {here} from UTC and the rows before it have {there}; write all alike")
+            dated.append((at, f"{row['system']}/{node}" if row.get("system") else node, None if minutes is None else 60 * minutes))
 
     skipped = rows_of(path, _WANTED, take, lambda names: "" if "node" in names and ("at_s" in names or "started" in names) else "no columns at_s and node")
     if dated:

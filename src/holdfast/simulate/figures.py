@@ -95,11 +95,11 @@ def _spread(values: NDArray[np.float64]) -> Spread:
 def _jain(replay: Replay, completion: NDArray[np.float64], work: NDArray[np.float64]) -> float:
     groups = np.array([one.job.group for one in replay.ran.values() if one.end == one.end])
     slowed = np.array([float((completion[groups == group] / np.maximum(work[groups == group], 600.0)).mean()) for group in np.unique(groups)])
-    return float(slowed.sum() ** 2 / (len(slowed) * (slowed**2).sum()))
+    return float(slowed.sum() ** 2 / (len(slowed) * (slowed**2).sum())) if slowed.any() else 1.0
 
 
 def _finish_time(replay: Replay, completion: NDArray[np.float64], work: NDArray[np.float64], size: NDArray[np.float64], gpus: int) -> float:
-    """How long a job took against how long it would on an equal part of the cluster, where a gang larger than the part runs slower."""
+    """How long a job took against how long it would on an equal part of the cluster, where a gang larger than the part runs slower; a second at least."""
     groups = len({one.job.group for one in replay.ran.values()})
-    alone = work * np.maximum(1.0, size / (gpus / groups))
+    alone = np.maximum(work, 1.0) * np.maximum(1.0, size / (gpus / groups))
     return float(np.percentile(completion / alone, 99))

@@ -1,20 +1,24 @@
-"""CSV files of others, gzipped or not: whole rows are taken, broken ones are left out, with their line and the reason."""
+"""CSV files of others, gzipped or not: whole rows are taken, broken ones are left out, with their line and the reason.
+
+A row is one line: a quote that is not closed costs the row it stands in, and no other.
+"""
 
 from __future__ import annotations
 
 import csv
 import gzip
 import io
-import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 
 from holdfast.errors import UserError
 
 Row = dict[str, str | None]
 _GZIP = b"\x1f\x8b"
+_MOST = 1e15  # Of any number, either way: sums of them are still numbers.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,22 +38,36 @@ def rows_of(path: Path, wanted: str, take: Callable[[Row, int], None], missing: 
         text = (gzip.decompress(content) if content.startswith(_GZIP) else content).decode("utf-8-sig")
     except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
         raise TableUnreadable(f"{path} cannot be read: {error}; expected CSV, gzipped or not, beginning with {wanted}") from error
-    rows = csv.DictReader(io.StringIO(text.replace("\0", ""), newline=""), skipinitialspace=True)
-    skipped: list[Skipped] = []
+    lines = io.StringIO(text.replace("\0", ""), newline=None)
+    first = next(lines, "")
     try:
-        rows.fieldnames = [name.strip() for name in rows.fieldnames or ()]
-        if lacks := missing(rows.fieldnames):
-            raise TableUnreadable(f"{path} has {lacks}: its first line is {','.join(rows.fieldnames)[:80]!r}; name them in it, as in {wanted}")
-        for row in rows:
-            try:
-                if None in row:
-                    raise ValueError("it has more fields than the first line")
-                take(row, rows.line_num)
-            except ValueError as error:
-                skipped.append(Skipped(line=rows.line_num, because=str(error)))
-    except csv.Error as error:
-        raise TableUnreadable(f"{path} is no CSV, line {rows.line_num}: {error}; expected lines as below {wanted}") from error
+        names = [name.strip() for name in _fields(first)]
+    except ValueError as error:
+        raise TableUnreadable(f"{path} is no CSV: in its first line {error}; expected lines as below {wanted}") from error
+    if lacks := missing(names):
+        raise TableUnreadable(f"{path} has {lacks}: its first line is {','.join(names)[:80]!r}; name them in it, as in {wanted}")
+    skipped: list[Skipped] = []
+    for number, line in enumerate(lines, 2):
+        try:
+            fields = _fields(line)
+            if len(fields) > len(names):
+                raise ValueError("it has more fields than the first line")
+            if fields:
+                take(dict(zip_longest(names, fields)), number)
+        except ValueError as error:
+            skipped.append(Skipped(line=number, because=str(error)))
     return skipped
+
+
+def _fields(line: str) -> list[str]:
+    reader = csv.reader((line, ""), skipinitialspace=True)
+    try:
+        fields = next(reader)
+    except csv.Error as error:
+        raise ValueError(str(error)) from error
+    if reader.line_num > 1:  # It read on, for the end of what a quote began.
+        raise ValueError("a quote is opened and not closed on its line")
+    return fields
 
 
 def first_of(skipped: Sequence[Skipped]) -> str:
@@ -57,14 +75,14 @@ def first_of(skipped: Sequence[Skipped]) -> str:
     return f"; the first row that was left out, line {skipped[0].line}: {skipped[0].because}" if skipped else ""
 
 
-def number(row: Row, name: str, *, above: float = -math.inf) -> float:
-    value = maybe(row, name, above=above)
+def number(row: Row, name: str, *, least: float = -_MOST) -> float:
+    value = maybe(row, name, least=least)
     if value is None:
         raise ValueError(f"{name} is empty, expected a number")
     return value
 
 
-def maybe(row: Row, name: str, *, above: float = -math.inf) -> float | None:
+def maybe(row: Row, name: str, *, least: float = -_MOST) -> float | None:
     """None where there is nothing."""
     text = (row.get(name) or "").strip()
     if not text:
@@ -73,8 +91,9 @@ def maybe(row: Row, name: str, *, above: float = -math.inf) -> float | None:
         value = float(text)
     except ValueError:
         raise ValueError(f"{name} {text[:40]!r} is not a number") from None
-    if not math.isfinite(value) or value <= above:
-        raise ValueError(f"{name} is {text[:40]}, expected a number{f' above {above:g}' if above > -math.inf else ''}")
+    if not least <= value <= _MOST:
+        bound = f" of {_MOST:g} or less" if value > _MOST else f" of {least:g} or more" if least > -_MOST else ""
+        raise ValueError(f"{name} is {text[:40]}, expected a number{bound}")
     return value
 
 

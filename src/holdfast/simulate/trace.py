@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from holdfast.schedule.policy import CLASSES
 from holdfast.simulate.table import Row, Skipped, TableUnreadable, first_of, maybe, number, rows_of
 
 _NEEDED = ("job_id", "submit_s", "duration_s", "gpus")
+_NO_NUMBER = ("nan", "inf", "infinity")  # As some write where nothing is known.
 _BETWEEN_NEEDS = re.compile(r"[;\s]+")
 _NAMED = 6  # Jobs of a circle.
 _RANKS = {-1: "low", 0: "medium", 1: "high"}
@@ -41,14 +42,19 @@ class TraceJob:
 class Trace:
     jobs: tuple[TraceJob, ...]
     skipped: tuple[Skipped, ...] = ()
+    notes: tuple[str, ...] = ()  # What else is to be known of how it was read.
     users_made_up: bool = False
 
 
 def read_trace(path: Path) -> Trace:
     """The jobs of a file in order of submission, and the rows that were left out."""
     jobs: dict[str, TraceJob] = {}
+    endless: list[tuple[int, str]] = []  # Estimates that say nothing.
 
     def take(row: Row, line: int) -> None:
+        if (estimate := (row.get("estimate_s") or "").strip()).lstrip("+-").lower() in _NO_NUMBER:
+            endless.append((line, estimate))
+            row["estimate_s"] = None
         job = _job(row, line)
         if job.id in jobs:
             raise ValueError(f"job_id {job.id!r} was there before")
@@ -61,11 +67,14 @@ def read_trace(path: Path) -> Trace:
     skipped = sorted([*skipped, *_left_out(jobs, {job.id for job in ordered})], key=lambda one: one.line)
     if not ordered:
         raise TableUnreadable(f"{path} has no job that could ever start{first_of(skipped)}; leave out the needs of one at least")
-    return Trace(jobs=tuple(sorted(ordered, key=lambda job: job.submit_s)), skipped=tuple(skipped))
+    return Trace(jobs=tuple(sorted(ordered, key=lambda job: job.submit_s)), skipped=tuple(skipped), notes=_unsaid(endless))
 
 
-def refused(trace: Trace, nodes: int, gpus_per_node: int, *, elastic: bool = True) -> dict[str, Skipped]:
-    """The jobs that could never start on this cluster, each with its line and the limit. Who is not `elastic` gives every job as much as it asks for."""
+def refused(
+    trace: Trace, nodes: int, gpus_per_node: int, *, elastic: bool = True, why: Callable[[TraceJob], str] | None = None
+) -> dict[str, Skipped]:
+    """The jobs that could never start on this cluster, each with its line and the limit. Who is not `elastic` gives every job as much as it asks for; `why`
+    says what else is against a job, or ''."""
     there = nodes * gpus_per_node
     cluster = f"more than the {there:,} of the cluster, {nodes:,} nodes of {gpus_per_node}"
     found = {}
@@ -77,6 +86,8 @@ def refused(trace: Trace, nodes: int, gpus_per_node: int, *, elastic: bool = Tru
             found[job.id] = Skipped(line=job.line, because=f"job {job.id} needs {gone[0]}, which is refused")
         elif least > there:
             found[job.id] = Skipped(line=job.line, because=f"job {job.id}: {'min_gpus' if shrinks else 'gpus'} is {least:,}, {cluster}")
+        elif why is not None and (because := why(job)):
+            found[job.id] = Skipped(line=job.line, because=because)
     return found
 
 
@@ -167,11 +178,18 @@ def _job(row: Row, line: int) -> TraceJob:
         raise ValueError(f"min_gpus {least} and max_gpus {most} do not enclose gpus {gpus}")
     estimate = maybe(row, "estimate_s") or 0.0  # Others write 0, or -1, where nothing is known.
     return TraceJob(
-        id=id, line=line, submit_s=number(row, "submit_s"), duration_s=number(row, "duration_s", above=0.0), gpus=gpus, gpus_min=least, gpus_max=most,
+        id=id, line=line, submit_s=number(row, "submit_s"), duration_s=number(row, "duration_s", least=0.0), gpus=gpus, gpus_min=least, gpus_max=most,
         group=(row.get("group") or row.get("vc") or "").strip() or "all", user=(row.get("user") or "").strip(),
         estimate_s=estimate if estimate > 0 else None, priority=_priority(row.get("priority")),
         needs=tuple(dict.fromkeys(need for need in _BETWEEN_NEEDS.split(row.get("needs") or "") if need)),
     )  # fmt: skip
+
+
+def _unsaid(endless: Sequence[tuple[int, str]]) -> tuple[str, ...]:
+    if not endless:
+        return ()
+    rows = f"{len(endless):,} rows have" if len(endless) > 1 else "one row has"
+    return (f"{rows} an estimate_s that is no time, the first in line {endless[0][0]} ({endless[0][1]}); taken as if none were given",)
 
 
 def _gpus(row: Row, name: str, *, least: int = 0) -> int:

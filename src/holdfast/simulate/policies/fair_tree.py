@@ -78,7 +78,7 @@ class FairTree(Pool):
 
 
 def _length(job: TraceJob) -> float:
-    return job.duration_s if job.estimate_s is None else max(job.estimate_s, job.duration_s)
+    return max(1.0, job.duration_s, job.estimate_s or 0.0)  # One that takes no time still needs room.
 
 
 def _earliest(times: list[float], free: list[int], gpus: int, length_s: float) -> float:

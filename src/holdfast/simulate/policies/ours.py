@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
+from holdfast.errors import UserError
 from holdfast.schedule.cluster import Cluster
 from holdfast.schedule.cycle import Decisions, decide
 from holdfast.schedule.job import JobRequest
@@ -18,6 +20,21 @@ _NODES_A_DOMAIN = 16
 def nodes_of(count: int, gpus: int) -> list[NodeRoom]:
     """A fleet of equal nodes, sixteen to a leaf switch."""
     return [NodeRoom(name=f"node-{number}", gpus=gpus, domain=f"leaf-{number // _NODES_A_DOMAIN}") for number in range(count)]
+
+
+def admission(nodes: Sequence[NodeRoom], accounts: Iterable[Account], policy: Policy) -> Callable[[TraceJob], str]:
+    """Says of jobs, in order of submission, why one could never start under these accounts, or ''."""
+    asked = Holdfast(list(nodes), accounts, policy)
+
+    def why(job: TraceJob) -> str:
+        try:
+            asked.submit(replace(job, needs=()), job.submit_s)
+        except UserError as refusal:
+            return str(refusal)
+        asked.cluster.withdraw(job.id, job.submit_s)
+        return ""
+
+    return why
 
 
 class Holdfast:
