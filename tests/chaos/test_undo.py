@@ -66,6 +66,36 @@ def test_what_was_only_half_written_down_was_never_done(tmp_path: Path) -> None:
     assert not (tmp_path / "file").exists()
 
 
+def test_half_a_line_takes_nothing_with_it_that_is_written_after_it(tmp_path: Path) -> None:
+    undoing = Undoing(tmp_path / "undo")
+    undoing.path.write_bytes(b'{"type":"Remo')
+    (tmp_path / "file").write_text("")
+    undoing.add(Remove(path=str(tmp_path / "file")))
+    assert undoing.heal() == []
+    assert not (tmp_path / "file").exists()
+
+
+def test_what_this_version_does_not_know_is_said_and_kept(tmp_path: Path) -> None:
+    undoing = Undoing(tmp_path / "undo")
+    undoing.path.write_bytes(b'{"type":"Rewind"}\n')
+    (problem,) = undoing.heal()
+    assert "Rewind" in problem
+    assert undoing.path.exists()
+
+
+def test_what_a_new_storm_writes_down_while_an_old_watchdog_still_heals_is_not_lost(tmp_path: Path, sleeper: int) -> None:
+    undoing = Undoing(tmp_path / "undo")
+    undoing.add(Send(process=identity(sleeper), signal=signal.SIGSTOP, ends=True))  # It does not end, so whoever heals is busy for five seconds.
+    with subprocess.Popen([sys.executable, "-m", "holdfast.chaos.undo", str(undoing.path), str(2**22 - 1), "1"]) as watchdog:
+        eventually(lambda: tree.state(sleeper) == "T")
+        undoing.add(Send(process=identity(sleeper), signal=signal.SIGCONT))
+        os.kill(sleeper, signal.SIGSTOP)
+        assert watchdog.wait(30) == 0
+    assert undoing.path.exists()
+    assert undoing.heal() == []
+    eventually(lambda: tree.state(sleeper) != "T")
+
+
 def test_what_is_gone_already_needs_nothing(tmp_path: Path) -> None:
     undoing = Undoing(tmp_path / "undo")
     undoing.add(Remove(path=str(tmp_path / "gone")), Write(path=str(tmp_path / "gone"), data=b"x"), Send(process=(2**22 - 1, 1), signal=signal.SIGCONT))

@@ -8,10 +8,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from core.teller import Teller
 from typer.testing import CliRunner
 
 from holdfast.cli import app
+from holdfast.control.journal import Journal
 from holdfast.control.past import Past
+from holdfast.core import Core
+from holdfast.domain.event import JobResumed, JobSubmitted
+from holdfast.domain.job import JobSpec
 from holdfast.domain.past import PastIncident, PastRemedy, PastRun, PastService
 from holdfast.errors import HoldfastError
 
@@ -119,6 +124,26 @@ def test_everything_can_be_exported_as_lines(history: Path) -> None:
     assert kinds.count("incident") == 6
     assert kinds.count("run") == 1
     assert set(kinds) == {"incident", "service", "run"}
+
+
+def test_a_history_that_is_built_again_tells_what_was_done_on_purpose_from_what_came_by_itself(state: Path) -> None:
+    teller = Teller(at=time.time())
+    for chaos in (True, False):  # The same job, first there to be struck, then run again as it is.
+        began = JobResumed if teller.events else JobSubmitted
+        teller.take(began(at=teller.at, spec=JobSpec(job="bert", argv=("train.py",), chaos=chaos)))
+        for words in ("hear n1", "up", "progress 5", "exit 0 signal signal=9", "stopped", "up", "progress 9", "stop now", "stopped"):
+            teller.play(words)
+        teller.at += 1.0
+    directory = state / "jobs" / "bert"
+    directory.mkdir(parents=True)
+    core, journal = Core(), Journal(directory / "journal.db")
+    for event in teller.events:
+        journal.append(event, core.step(event), core.state)
+    journal.close()
+    assert command("learn", "rebuild").returncode == 0
+    with Past(state / "history.db", read_only=True) as past:
+        assert [(one.cause, one.chaos) for one in past.incidents()] == [("killed", True), ("killed", False)]
+    assert json.loads(command("learn", "report", "--json").stdout)["incidents"] == 1
 
 
 def test_nothing_remembered_is_said_and_is_no_error(state: Path) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
+from typer.testing import CliRunner
 
+from holdfast.cli import app
 from holdfast.cli.options import (
     budgets_of,
     check_fits,
@@ -29,6 +33,7 @@ from holdfast.domain.job import Budget, JobSpec, Limits, MayChange, Mode, SaveEv
 from holdfast.domain.resources import Resources
 from holdfast.domain.scaling import SmallerBatch
 from holdfast.errors import UserError
+from holdfast.launch.layout import JobDirectory
 
 
 @pytest.mark.parametrize(
@@ -250,3 +255,41 @@ def test_how_the_rate_follows_a_smaller_batch_is_read_or_refused() -> None:
     for text, least, most, says in (("root", 2, 4, "linear or sqrt"), ("sqrt", 2, 2, "a gang of 2 nodes is never smaller")):
         with pytest.raises(UserError, match=says):
             smaller_batch_of(text, least, most)
+
+
+def _numbers() -> Iterator[tuple[str, Any, Any]]:
+    """All options of all commands that take any number; those of `plan` are judged together, each in its own words (test_plan.py)."""
+    groups = [typer.main.get_command(app)]
+    while groups:
+        group: Any = groups.pop()
+        for name in group.list_commands(typer.Context(group)):
+            command = group.get_command(typer.Context(group), name)
+            if hasattr(command, "list_commands"):
+                groups.append(command)
+            elif name != "plan":
+                yield from ((f"{name} {option.opts[0]}", command, option) for option in command.params if option.type.name.startswith("float"))
+
+
+def test_no_option_that_takes_a_number_takes_nan_or_infinity() -> None:
+    seen = set()
+    for name, command, option in _numbers():
+        seen.add(name)
+        for text in ("nan", "inf"):
+            with pytest.raises(UserError, match=f"{option.opts[0]} is a number, such as 1.5, not {text}"):
+                option.process_value(typer.Context(command), text)
+        if option.default is not None:
+            assert option.process_value(typer.Context(command), option.default) == option.default
+    assert {"run --slow-wait-s", "run --power-cap", "chaos --rate", "chaos --minutes", "prune --older-s"} <= seen
+
+
+@pytest.mark.parametrize("text", ['{"job": "job", "argv": ["train.py"], "policy": {"slow_wait_s": null}}', "{", None])
+@pytest.mark.parametrize("words", [("resume", "job"), ("doctor", "--job", "job", "--only", "limits")])
+def test_a_job_that_was_kept_in_a_way_that_cannot_be_read_is_a_sentence_with_what_to_do(tmp_path: Path, words: tuple[str, ...], text: str | None) -> None:
+    directory = JobDirectory(tmp_path / "jobs" / "job")
+    directory.path.mkdir(parents=True)
+    directory.journal.touch()
+    if text is not None:
+        directory.spec.write_text(text)
+    ran = CliRunner().invoke(app, [*words, "--state", str(tmp_path)])
+    assert isinstance(ran.exception, UserError)
+    assert re.search(r"how job 'job' was run cannot be read from .*/job\.json: .*; `holdfast run --name job …` writes it anew", str(ran.exception))

@@ -149,7 +149,7 @@ def job_state() -> State:
 
 def test_an_incident_its_outcome_and_the_time_in_service_are_written(tmp_path: Path) -> None:
     said: list[str] = []
-    remembering, state = Remembering(tmp_path / "history.db", "job", said.append), job_state()
+    remembering, state = Remembering(tmp_path / "history.db", "job", said.append, list), job_state()
     ranks = {0: Reading(rank=0, generation=1, pid=1, phase="eval", phase_s=4.0, memory_bytes=500)}
     for second in range(4):
         remembering.look(state, ranks, {"n1"}, NOW + second)
@@ -165,10 +165,26 @@ def test_an_incident_its_outcome_and_the_time_in_service_are_written(tmp_path: P
     assert not said
 
 
+def test_of_a_job_that_was_struck_on_purpose_the_story_is_kept_and_nothing_that_is_learned_from(tmp_path: Path) -> None:
+    struck = JobSpec(job="job", run="r2", argv=("train.py",), chaos=True)
+    state = job_state()
+    assert state.spec is not None
+    runs = [(NOW - 9, state.spec), (NOW + 20, struck), (NOW + 40, state.spec)]
+    state.incidents = [replace(broken(), id=number, opened_at=NOW + at) for number, at in ((1, 0), (2, 21), (3, 41))]
+    state.spec = struck
+    remembering = Remembering(tmp_path / "history.db", "job", print, lambda: runs)
+    remembering.look(state, {0: Reading(rank=0, generation=1, pid=1, memory_bytes=500)}, {"n1"}, NOW + 50)
+    remembering.finish(state, NOW + 60, within_s=10.0)
+    with Past(tmp_path / "history.db", read_only=True) as past:
+        assert [(one.number, one.chaos) for one in past.incidents()] == [(1, False), (2, True), (3, False)]
+        assert past.service() == []
+        assert past.runs() == []
+
+
 def test_a_damaged_history_is_said_and_what_happened_is_in_the_new_one(tmp_path: Path) -> None:
     (tmp_path / "history.db").write_bytes(b"no database" * 1000)
     said: list[str] = []
-    remembering, state = Remembering(tmp_path / "history.db", "job", said.append), job_state()
+    remembering, state = Remembering(tmp_path / "history.db", "job", said.append, list), job_state()
     remembering.look(state, {}, {"n1"}, NOW)
     remembering.finish(state, NOW + 1, within_s=10.0)
     remembering.look(state, {}, {"n1"}, NOW + 2)
@@ -195,7 +211,7 @@ def test_remedies_for_training_gone_wrong_are_told_apart() -> None:
 def test_a_history_that_cannot_be_written_is_said_once_and_the_job_goes_on(tmp_path: Path) -> None:
     (tmp_path / "in-the-way").write_text("")
     said: list[str] = []
-    remembering, state = Remembering(tmp_path / "in-the-way" / "history.db", "job", said.append), job_state()
+    remembering, state = Remembering(tmp_path / "in-the-way" / "history.db", "job", said.append, list), job_state()
     deadline = time.monotonic() + 30.0
     now = NOW
     while not said and time.monotonic() < deadline:

@@ -84,6 +84,15 @@ def test_a_correction_changes_what_a_node_is_blamed_for() -> None:
     assert [one.node for one in Lessons(past, service, (), said, NOW).nodes.lemons] == ["n1"]
 
 
+def test_what_was_done_on_purpose_teaches_nothing_and_is_not_told_as_seen_before() -> None:
+    past = [incident(number, cause="hang", node="n1", at=NOW - number * DAY_S, remedies=(FAILED,), chaos=True) for number in range(1, 6)]
+    service = [PastService(node=f"n{node}", run="r", day=day, seconds=DAY_S) for node in range(50) for day in range(90, 100)]
+    struck, untouched = (Lessons(kept, service, (), (), NOW) for kept in (past, []))
+    assert struck.learned("job") == untouched.learned("job")
+    assert struck.nodes == untouched.nodes
+    assert seen_before(incident(9), past) is None
+
+
 def test_the_version_is_the_same_as_long_as_the_tables_are() -> None:
     past = [incident(cause="hang", remedies=(HELPED,))]
     first, again = (Lessons(list(past), (), (), (), NOW).learned("job") for _ in range(2))

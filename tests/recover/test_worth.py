@@ -67,3 +67,10 @@ def test_what_another_node_did_not_cure_either_is_not_moved_again_and_again() ->
     cured = Remedy(cause="exception", fingerprint="ecc", rung="replace", failed=6.0, failed_s=300.0)
     learned = replace(STUBBORN, remedies=(*STUBBORN.remedies, cured))
     assert decide(DIAGNOSIS, [], FLEET, Policy(), learned).rung is Rung.RESPAWN
+
+
+def test_what_follows_the_job_wherever_it_goes_is_no_reason_to_leave_a_healthy_node() -> None:
+    for cause in (Cause.KILLED, Cause.OUT_OF_MEMORY):
+        rows = tuple(replace(STUBBORN.remedies[0], cause=str(cause), fingerprint=fingerprint) for fingerprint in ("", "signal"))
+        diagnosis = replace(DIAGNOSIS, cause=cause, fingerprint="signal")
+        assert decide(diagnosis, [], FLEET, Policy(), replace(STUBBORN, remedies=rows)).rung is not Rung.REPLACE

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 import select
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from signal import Signals, pidfd_send_signal
 from typing import assert_never
@@ -87,21 +88,25 @@ def identity(pid: int) -> tuple[int, int]:
 
 
 class Undoing:
-    """What was done and not yet put right."""
+    """What was done and not yet put right. One at a time reads or writes it: what is added while somebody else heals, an old watchdog that is slow, is no part
+    of what he has read, and must not go with it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def add(self, *undos: _ANY) -> None:
         """Before anything is done. On the disk before this returns: a killed process has no second chance."""
-        with self.path.open("ab") as file:
-            for undo in undos:
-                file.write(msgspec.json.encode(undo) + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        with self._alone():
+            _write(self.path, "ab", [b"", *map(msgspec.json.encode, undos)])  # The line before may be half a one: of somebody killed, or a full disk.
 
     def heal(self) -> list[str]:
         """Put everything right; what could not be, in words."""
+        if not self.path.exists():
+            return []
+        with self._alone():
+            return self._heal()
+
+    def _heal(self) -> list[str]:
         try:
             lines = self.path.read_bytes().splitlines()
         except FileNotFoundError:
@@ -110,18 +115,32 @@ class Undoing:
         for line in reversed(lines):
             try:
                 _do(msgspec.json.decode(line, type=_ANY))
-            except msgspec.DecodeError:
-                continue  # Killed while it was being written down: nothing was done yet.
-            except (OSError, subprocess.SubprocessError) as error:
+            except (OSError, subprocess.SubprocessError, msgspec.ValidationError) as error:
                 problems.append(f"{line.decode()}: {error}")
                 left.insert(0, line)
+            except msgspec.DecodeError:
+                continue  # Killed while it was being written down: nothing was done yet.
         if left:
             new = self.path.with_suffix(".new")
-            new.write_bytes(b"".join(line + b"\n" for line in left))
+            _write(new, "wb", left)
             new.replace(self.path)
         else:
             self.path.unlink(missing_ok=True)
         return problems
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Waits for whoever heals now; the lock goes with the process, however it ends."""
+        with self.path.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+def _write(path: Path, mode: str, lines: Sequence[bytes]) -> None:
+    with path.open(mode) as file:
+        file.write(b"".join(line + b"\n" for line in lines))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _do(undo: _ANY) -> None:

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 from holdfast import __version__
-from holdfast.cli.common import NODE_GPUS_MAX, NODES_MAX, AsJson, Name, SharedAs, State, live_view, print_json
+from holdfast.cli.common import NODE_GPUS_MAX, NODES_MAX, AsJson, Name, SharedAs, State, live_view, number, print_json
 from holdfast.cli.plan import plan
 from holdfast.cli.queueing import queue, shares, why
 from holdfast.cli.saying import approve, check, cordon, drain, nodes, uncordon, undo, veto
@@ -199,7 +199,7 @@ def logs(
 def stop(
     job: Name,
     now: Annotated[bool, typer.Option("--now", help="Without grace.")] = False,
-    wait_s: Annotated[float, typer.Option(min=0.0, help="How long to wait for the end.")] = 120.0,
+    wait_s: Annotated[float, number(min=0.0, help="How long to wait for the end.")] = 120.0,
     state: State = None,
     as_json: AsJson = False,
 ) -> None:
@@ -229,7 +229,7 @@ def profile(
     job: Name,
     ranks: Annotated[str, typer.Option(help="`slow`: the slow ones and a healthy one beside them; `all`; or numbers such as 0,3.")] = "slow",
     steps: Annotated[int, typer.Option(help="Steps to profile.")] = STEPS,
-    wait_s: Annotated[float, typer.Option(min=0.0, help="How long to wait for it.")] = Policy().profile_wait_s,
+    wait_s: Annotated[float, number(min=0.0, help="How long to wait for it.")] = Policy().profile_wait_s,
     state: State = None,
     as_json: AsJson = False,
 ) -> None:
@@ -281,9 +281,9 @@ def chaos(
     arguments: Annotated[list[str] | None, typer.Argument(help="With --launcher: passed on to the script, after --.")] = None,
     faults: Annotated[str, typer.Option(metavar="NAMES", help="Only these, separated by commas.", show_default="all that are possible")] = "",
     count: Annotated[int, typer.Option(min=1, help="How many.")] = 10,
-    rate: Annotated[float, typer.Option(min=0.01, help="Faults in a thousand steps, at random.")] = 20.0,
+    rate: Annotated[float, number(min=0.01, help="Faults in a thousand steps, at random.")] = 20.0,
     seed: Annotated[int, typer.Option(help="The same seed gives the same faults, at the same ranks and steps.")] = 0,
-    minutes: Annotated[float, typer.Option(min=0.1, help="It ends by itself after so long.")] = 30.0,
+    minutes: Annotated[float, number(min=0.1, help="It ends by itself after so long.")] = 30.0,
     suite: Annotated[bool, typer.Option("--suite", help="Every fault that is possible once, and a scorecard.")] = False,
     launcher: Annotated[str, typer.Option(metavar="torchrun", help="With --suite: run a script under this launcher instead, to compare.")] = "",
     nproc: Annotated[int, typer.Option(min=1, help="With --launcher: ranks.")] = 2,
@@ -395,10 +395,10 @@ def simulate(
     days: Annotated[str, typer.Option(metavar="A:B", help="Only jobs that were submitted on these days.", show_default="all")] = "",
     clip: Annotated[str, typer.Option(metavar="TIME", help="No job runs longer: 7d.", show_default="as they are")] = "",
     accounts: SharedAs = None,
-    restart_s: Annotated[float | None, typer.Option(min=0.0, help="What a restart after an eviction costs.", show_default="300, or the policy's")] = None,
-    node_mtbf_hours: Annotated[float | None, typer.Option(metavar="HOURS", help="Each node fails after so long on average.", show_default="never")] = None,
-    repair_hours: Annotated[float, typer.Option(metavar="HOURS", help="And is back after so long on average.")] = 4.0,
-    lemons: Annotated[float, typer.Option(metavar="PART", help="So many of all nodes, such as 0.02, fail a hundred times as often.")] = 0.0,
+    restart_s: Annotated[float | None, number(min=0.0, help="What a restart after an eviction costs.", show_default="300, or the policy's")] = None,
+    node_mtbf_hours: Annotated[float | None, number(metavar="HOURS", help="Each node fails after so long on average.", show_default="never")] = None,
+    repair_hours: Annotated[float, number(metavar="HOURS", help="And is back after so long on average.")] = 4.0,
+    lemons: Annotated[float, number(metavar="PART", help="So many of all nodes, such as 0.02, fail a hundred times as often.")] = 0.0,
     failures: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Machines are lost as in this CSV: at_s,node and maybe repair_s.", show_default="made up, or never")
     ] = None,

@@ -8,14 +8,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, Any
 
-import msgspec
 import typer
 from rich.console import Console
 
 from holdfast.cli.alerts_shown import alerts_json, alerts_tables
 from holdfast.cli.checkpoints.drawing import print_json, when_text
 from holdfast.cli.common import AsJson, Name, State
-from holdfast.cli.job import hold, is_held, known_job
+from holdfast.cli.job import hold, is_held, known_job, spec_of
 from holdfast.cli.words import count, one_line
 from holdfast.control.alerts.answer import Answer, Verdict
 from holdfast.control.alerts.delivery import Sender
@@ -29,7 +28,6 @@ from holdfast.detect.rules.document import nearest
 from holdfast.detect.rules.units import BadNumber, duration_s, short_duration
 from holdfast.domain.alert import Alert, AlertStatus
 from holdfast.domain.finding import Severity
-from holdfast.domain.job import JobSpec
 from holdfast.errors import UserError
 from holdfast.launch.layout import JobDirectory
 from holdfast.settings import state_root
@@ -133,7 +131,7 @@ def send(
     directory, within_s = _job(state, job), _span(wait)
     if is_held(directory):
         raise UserError(f"job {job!r} is running, and sends by itself; `holdfast alerts list {job}` shows what waits")
-    spec = msgspec.json.decode(directory.spec.read_bytes(), type=JobSpec)
+    spec = spec_of(directory)
     if not spec.alerts:
         raise UserError(f"job {job!r} was run without --alerts and HOLDFAST_ALERTS: nothing says where to send")
     configuration = load(Path(spec.alerts))

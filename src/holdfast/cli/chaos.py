@@ -21,7 +21,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-import msgspec
 from rich.console import Console
 
 from holdfast.chaos.clock import settable
@@ -36,7 +35,7 @@ from holdfast.chaos.scorecard import WEIGHTS, Scorecard, Tried, scorecard
 from holdfast.chaos.storm import LiveScene, Storm, Strike, Struck, ground_of, is_well, views
 from holdfast.chaos.undo import UNDO, Undoing, watchdog
 from holdfast.cli.chaos_shown import foreign_shown, possible_shown, report_shown
-from holdfast.cli.job import is_held, state_of
+from holdfast.cli.job import is_held, spec_of, state_of
 from holdfast.cli.report import write_report
 from holdfast.cli.words import bill_of, cause_of, remedy_of, steps_again
 from holdfast.domain.goodput import Bucket
@@ -141,7 +140,7 @@ def _card_json(card: Scorecard) -> dict[str, Any]:
 def _allowed(directory: JobDirectory) -> JobSpec:
     if not is_held(directory):
         raise UserError(f"job {directory.job!r} is not running; start it with `holdfast run --chaos --name {directory.job} …`")
-    spec = msgspec.json.decode(directory.spec.read_bytes(), type=JobSpec)
+    spec = spec_of(directory)
     if not spec.chaos:
         raise UserError(
             f"job {directory.job!r} was not started for faults, and nothing was done to it. A job that may be struck is started with `holdfast run --chaos …`; "

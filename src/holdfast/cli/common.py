@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from holdfast.errors import UserError
 
 if TYPE_CHECKING:
     from holdfast.cli.live import Live
@@ -20,6 +23,18 @@ SharedAs = Annotated[
 NODES_MAX = 100_000  # Of a cluster that is simulated, or looked at in a file,
 NODE_GPUS_MAX = 4_096  # and GPUs, or cores, of one of them: rooms are kept by how many are free.
 Name = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `holdfast ps` lists it.")]
+
+
+def number(**said: Any) -> Any:
+    """An option that takes a number."""
+    return typer.Option(callback=_finite, **said)
+
+
+def _finite(option: typer.CallbackParam, value: float | None) -> float | None:
+    """NaN and infinity pass whatever least and most an option has, and what is kept of them in a file is null."""
+    if value is not None and not isfinite(value):
+        raise UserError(f"{option.opts[0]} is a number, such as 1.5, not {value}")
+    return value
 
 
 def live_view(*, as_json: bool) -> Live:

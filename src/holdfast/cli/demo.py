@@ -61,7 +61,7 @@ class _Plan:
     def spec(self, directory: JobDirectory, orders: Path) -> JobSpec:
         return JobSpec(
             job=directory.job, run=secrets.token_hex(8), argv=("holdfast.demo.train", "--steps", str(self.steps), *self.options), module=True,
-            cwd=str(directory.path), nodes=2, spares=1, ranks_per_node=self.ranks_per_node, env={"OMP_NUM_THREADS": "1", DIRECTORY: str(orders)},
+            cwd=str(directory.path), nodes=2, spares=1, ranks_per_node=self.ranks_per_node, env={"OMP_NUM_THREADS": "1", DIRECTORY: str(orders)}, chaos=True,
         )  # fmt: skip
 
     def strikes(self) -> tuple[Strike, ...]:

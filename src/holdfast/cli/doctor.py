@@ -14,12 +14,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TextIO
 
-import msgspec
 from rich.console import Console
 from rich.text import Text
 
 from holdfast.chaos.undo import in_network_of
-from holdfast.cli.job import is_held, known_job
+from holdfast.cli.job import is_held, known_job, spec_of
 from holdfast.cli.words import count, duration
 from holdfast.diagnose.pairing import Pair, first_round, judge, second_round
 from holdfast.domain.job import JobSpec
@@ -55,7 +54,7 @@ def run_doctor(root: Path, name: str, *, only: str, full: bool, as_json: bool, o
         tell([bad("storage", f"{root}, where jobs are kept, does not answer within {_ROOT_WITHIN_S:.0f} s", "see its mount and its disk", culprit=str(root))])
         name = ""
     job = known_job(root, name) if name else None
-    spec = msgspec.json.decode(job.spec.read_bytes(), type=JobSpec) if job is not None else None
+    spec = spec_of(job) if job is not None else None
     runs = job is not None and is_held(job)
     if job is not None and spec is not None and runs:
         tell(machine(root, spec, chosen, full=full, until=until - _NODES_S, holds=job.shared_memory_prefix))

@@ -6,11 +6,14 @@ import fcntl
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from difflib import get_close_matches
 from pathlib import Path
 
+import msgspec
+
 from holdfast.control.journal import Journal
+from holdfast.domain.job import JobSpec
 from holdfast.domain.state import State
 from holdfast.errors import UserError
 from holdfast.launch.layout import JobDirectory
@@ -84,9 +87,23 @@ def is_held(directory: JobDirectory) -> bool:
         os.close(fd)
 
 
-def state_of(directory: JobDirectory) -> State:
-    journal = Journal(directory.journal, read_only=True)
+def spec_of(directory: JobDirectory) -> JobSpec:
+    """How the job was run last."""
     try:
+        return msgspec.json.decode(directory.spec.read_bytes(), type=JobSpec)
+    except (OSError, msgspec.DecodeError) as error:
+        raise UserError(
+            f"how job {directory.job!r} was run cannot be read from {directory.spec}: {error}; "
+            f"`holdfast run --name {directory.job} …` writes it anew, and goes on from the newest checkpoint"
+        ) from error
+
+
+def state_of(directory: JobDirectory) -> State:
+    with closing(Journal(directory.journal, read_only=True)) as journal:
         return journal.load().state
-    finally:
-        journal.close()
+
+
+def runs_of(directory: JobDirectory) -> list[tuple[float, JobSpec]]:
+    """When each run of the job began, and how it was to be run."""
+    with closing(Journal(directory.journal, read_only=True)) as journal:
+        return journal.runs()

@@ -15,7 +15,7 @@ from rich.console import Console
 from holdfast.cli.checkpoints.drawing import print_json
 from holdfast.cli.common import AsJson, State
 from holdfast.cli.foretelling import foretold
-from holdfast.cli.job import jobs, state_of
+from holdfast.cli.job import jobs, runs_of, state_of
 from holdfast.cli.learning_shown import corrections_table, report, report_json
 from holdfast.cli.lessons import lessons_in
 from holdfast.cli.words import count, one_line
@@ -95,7 +95,8 @@ def rebuild(state: State = None, as_json: AsJson = False) -> None:
     incidents, unread = [], []
     for directory in jobs(root):
         try:
-            incidents += [past_of(directory.job, incident) for incident in state_of(directory).incidents]
+            runs = runs_of(directory)
+            incidents += [past_of(directory.job, incident, runs) for incident in state_of(directory).incidents]
         except (HoldfastError, msgspec.MsgspecError) as error:
             unread.append(f"{directory.job}: {one_line(str(error))}")
     with Past(past_database(root)) as past:

@@ -52,12 +52,12 @@ def corrections_table(kept: Sequence[Correction]) -> RenderableType:
 
 
 def report(lessons: Lessons, told: Sequence[tuple[str, Foretold]]) -> RenderableType:
-    if not (lessons.incidents or lessons.service or lessons.corrections):
+    if not (lessons.taught or lessons.service or lessons.corrections):
         return Text("Nothing is remembered yet. Every job that runs adds to it; `holdfast learn rebuild` reads the journals of earlier ones.")
     nodes = lessons.nodes
     head = (
-        f"From {count(len(lessons.incidents), 'incident')}, {count(len(lessons.runs), 'run')} and {nodes.node_days:.1f} node-days"
-        + (f", since {when_text(lessons.since)}" if lessons.incidents else "")
+        f"From {count(len(lessons.taught), 'incident')}, {count(len(lessons.runs), 'run')} and {nodes.node_days:.1f} node-days"
+        + (f", since {when_text(lessons.since)}" if lessons.taught else "")
         + f". New jobs start with version {lessons.learned('').version} of this; `holdfast run --no-learning` with none."
     )
     parts: list[RenderableType] = [Text(head), *_nodes(lessons), *_foretold(told), *_remedies(lessons), *_memory(lessons), *_corrections(lessons)]
@@ -67,7 +67,7 @@ def report(lessons: Lessons, told: Sequence[tuple[str, Foretold]]) -> Renderable
 def report_json(lessons: Lessons, told: Sequence[tuple[str, Foretold]]) -> dict[str, Any]:
     nodes = lessons.nodes
     return {
-        "incidents": len(lessons.incidents), "runs": len(lessons.runs), "node_days": nodes.node_days, "since": lessons.since if lessons.incidents else None,
+        "incidents": len(lessons.taught), "runs": len(lessons.runs), "node_days": nodes.node_days, "since": lessons.since if lessons.taught else None,
         "version": lessons.learned("").version,
         "fleet": {
             "faults_per_node_day": nodes.fleet_per_day, "lemons": [one.node for one in nodes.lemons], "healthy_on_the_list_expected": nodes.expected_false,
@@ -143,7 +143,7 @@ def _corrections(lessons: Lessons) -> list[RenderableType]:
 
 
 def _with_tables(lessons: Lessons) -> int:
-    return sum(1 for one in lessons.incidents if one.learned)
+    return sum(1 for one in lessons.taught if one.learned)
 
 
 def beta_limits(worked: float, failed: float) -> tuple[float, float]:

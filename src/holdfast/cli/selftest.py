@@ -69,7 +69,7 @@ def _train(
     options = ("--gpu", "--steps", str(_STEPS_ON_GPU)) if gpus else ()
     spec = JobSpec(
         job=directory.job, run=secrets.token_hex(8), module=True, cwd=str(directory.path), ranks_per_node=ranks,
-        argv=("holdfast.demo.selftest", "--digest", str(digest), *options), env={"CUBLAS_WORKSPACE_CONFIG": ":4096:8"},
+        argv=("holdfast.demo.selftest", "--digest", str(digest), *options), env={"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}, chaos=True,
     )  # fmt: skip
     check_fits(spec)
     storms: list[Storm] = []

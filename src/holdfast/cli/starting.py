@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from holdfast.cli.common import AsJson, Name, State, live_view
+from holdfast.cli.common import AsJson, Name, State, live_view, number
 from holdfast.domain.job import JobSpec, Policy
 from holdfast.domain.learned import Learned
 from holdfast.errors import UserError
@@ -79,7 +79,7 @@ def run(
         str, typer.Option(metavar="SIZE", help="Above this the kernel holds the job up and takes memory back, and kills nobody.", show_default="no limit")
     ] = "",
     memory_per_worker: Annotated[str, typer.Option(metavar="SIZE", help="Each worker may have this much.", show_default="no limit")] = "",
-    cpus: Annotated[float | None, typer.Option(metavar="NUMBER", help="Cores' worth of time on each node, such as 1.5.", show_default="no limit")] = None,
+    cpus: Annotated[float | None, number(metavar="NUMBER", help="Cores' worth of time on each node, such as 1.5.", show_default="no limit")] = None,
     cpu_weight: Annotated[int | None, typer.Option(metavar="1-10000", help="Against others when cores are short.", show_default="100")] = None,
     max_processes: Annotated[int | None, typer.Option(metavar="NUMBER", help="Processes and threads on each node.", show_default="no limit")] = None,
     gpus: Annotated[str, typer.Option(metavar="0,1,…", help="The GPUs the job may see, dealt to the nodes.", show_default="all")] = "",
@@ -91,7 +91,7 @@ def run(
     preimport: Annotated[list[str] | None, typer.Option(help="Import this in the warm parent, so that workers start with it. May be given often.")] = None,
     max_restarts: Annotated[int | None, typer.Option("--max-restarts", "--max_restarts", min=0, help="At most this many.", show_default="per cause")] = None,
     resize_every_s: Annotated[
-        float, typer.Option(min=0.0, help="With --nnodes MIN:MAX: seconds at least between two changes of a running gang; doubled by each in the last hour.")
+        float, number(min=0.0, help="With --nnodes MIN:MAX: seconds at least between two changes of a running gang; doubled by each in the last hour.")
     ] = Policy().resize_every_s,
     smaller_batch: Annotated[
         str,
@@ -101,7 +101,7 @@ def run(
         ),
     ] = "",
     slow_wait_s: Annotated[
-        float, typer.Option(min=0.0, help="Seconds a rank must hold the gang back before it is asked whether to leave its node.")
+        float, number(min=0.0, help="Seconds a rank must hold the gang back before it is asked whether to leave its node.")
     ] = Policy().slow_wait_s,
     policy: Annotated[
         str, typer.Option(metavar="auto|ask|advise", help="What is planned is done; waits for `holdfast approve`; or is only said, while the gang runs.")
@@ -126,7 +126,7 @@ def run(
     ] = None,
     power_cap: Annotated[
         float | None,
-        typer.Option(metavar="MIN_WATTS", min=1.0, help="A GPU throttled for heat gets a lower power limit, no lower than this.", show_default="left alone"),
+        number(metavar="MIN_WATTS", min=1.0, help="A GPU throttled for heat gets a lower power limit, no lower than this.", show_default="left alone"),
     ] = None,
     notice_file: Annotated[
         str,
@@ -135,7 +135,7 @@ def run(
             show_default="`notice` in the node's state directory",
         ),
     ] = "",
-    stop_grace_s: Annotated[float, typer.Option(min=0.0, help="Seconds workers get to save and leave when the job is stopped.")] = Policy().stop_grace_s,
+    stop_grace_s: Annotated[float, number(min=0.0, help="Seconds workers get to save and leave when the job is stopped.")] = Policy().stop_grace_s,
     save_every: Annotated[
         str,
         typer.Option(
@@ -245,15 +245,13 @@ def resume(
     as_json: AsJson = False,
 ) -> None:
     """Run a job again as it was, from its newest checkpoint."""
-    import msgspec
-
     from holdfast.cli.address import address_for, reached
     from holdfast.cli.alerting import checked_alerts
-    from holdfast.cli.job import known_job
+    from holdfast.cli.job import known_job, spec_of
     from holdfast.cli.options import limited_anew
 
     directory = known_job(state_root(state), job)
-    spec = msgspec.json.decode(directory.spec.read_bytes(), type=JobSpec)
+    spec = spec_of(directory)
     told = spec.alerts if alerts is None else checked_alerts(alerts)
     spec = dataclasses.replace(spec, run=secrets.token_hex(8), alerts=told, remote=spec.remote if remote is None else address_for(remote, job))
     spec = dataclasses.replace(spec, limits=limited_anew(spec.limits, time_limit, at_limit))

@@ -25,7 +25,7 @@ import msgspec
 
 from holdfast.agent import tree
 from holdfast.chaos.listen import DIRECTORY as ORDERS
-from holdfast.cli.job import state_of
+from holdfast.cli.job import spec_of, state_of
 from holdfast.cli.live import Live
 from holdfast.cli.run import exit_code, run_job
 from holdfast.cli.words import duration, one_line
@@ -149,7 +149,7 @@ def read_curve(path: Path) -> dict[int, float]:
 
 def main(directory: JobDirectory, parent: int) -> int:
     die_with_parent(parent)
-    spec = msgspec.json.decode(directory.spec.read_bytes(), type=JobSpec)
+    spec = spec_of(directory)
     try:
         return exit_code(run_job(directory, spec, Live(sys.stdout.buffer, sys.stderr, mode="plain")))
     except HoldfastError as error:

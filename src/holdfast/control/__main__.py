@@ -127,7 +127,7 @@ class Control:
         self._inbox = Inbox()
         self._samples = Samples(directory.samples)
         self._history = Keeper(History(directory.series))
-        self._remembering = Remembering(directory.past, directory.job, self._notes.take)
+        self._remembering = Remembering(directory.past, directory.job, self._notes.take, self._journal.runs)
         self._agents: dict[str, Channel] = {}
         self._viewers: set[Channel] = set()
         self._readers: set[Channel] = set()  # The viewers that want rank 0's output too.

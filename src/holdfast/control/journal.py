@@ -19,7 +19,8 @@ import msgspec
 
 from holdfast.core import Core
 from holdfast.domain.effect import Effect
-from holdfast.domain.event import Event
+from holdfast.domain.event import Event, JobResumed, JobSubmitted
+from holdfast.domain.job import JobSpec
 from holdfast.domain.state import State
 from holdfast.errors import HoldfastError
 from holdfast.wire.codec import decode_effect, decode_event, encode
@@ -102,6 +103,11 @@ class Journal:
         for seq, kind, body in self._db.execute("SELECT seq, kind, body FROM events WHERE seq > ? ORDER BY seq", (after,)):
             rows = self._db.execute("SELECT kind, body FROM effects WHERE seq = ? ORDER BY rowid", (seq,))
             yield Entry(seq=seq, event=decode_event(kind, body), effects=tuple(decode_effect(*row) for row in rows))
+
+    def runs(self) -> list[tuple[float, JobSpec]]:
+        """When each run of the job began, and how it was to be run."""
+        events = (decode_event(*row) for row in self._db.execute("SELECT kind, body FROM events WHERE kind IN ('JobSubmitted', 'JobResumed') ORDER BY seq"))
+        return [(event.at, event.spec) for event in events if isinstance(event, JobSubmitted | JobResumed)]
 
     def effects(self, ids: Iterable[str]) -> tuple[Effect, ...]:
         """Effects by id, in the order they were chosen."""

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from holdfast.control.past import Past, PastUnusable
 from holdfast.domain.incident import Incident
+from holdfast.domain.job import JobSpec
 from holdfast.domain.past import PastIncident, PastRun, PastService
 from holdfast.domain.state import NodeState, State
 from holdfast.learn.needs import PHASES, TIMES
@@ -27,8 +28,10 @@ _NOT_LEARNED: Final = ("", "start", "step", "finish")  # The first step may comp
 
 
 class Remembering:
-    def __init__(self, path: Path, job: str, say: Callable[[str], None]) -> None:
-        self._past, self._job, self._say = Past(path), job, say
+    def __init__(self, path: Path, job: str, say: Callable[[str], None], runs: Callable[[], Sequence[tuple[float, JobSpec]]]) -> None:
+        """`runs`: when each run of the job began, and how it was to be run; asked for once, when this one has begun."""
+        self._past, self._job, self._say, self._tell_runs = Past(path), job, say, runs
+        self._runs: Sequence[tuple[float, JobSpec]] = ()
         self._thread: threading.Thread | None = None
         self._failed = ""
         self._said = False
@@ -67,10 +70,11 @@ class Remembering:
             self._thread.join(within_s)
 
     def _note_incidents(self, state: State) -> None:
+        self._runs = self._runs or self._tell_runs()
         for incident in state.incidents[-200:]:  # Older ones do not change any more.
             if self._seen.get(incident.id) is not incident:
                 self._seen[incident.id] = incident
-                self._changed[incident.id] = past_of(self._job, incident)
+                self._changed[incident.id] = past_of(self._job, incident, self._runs)
 
     def _note_service(self, state: State, connected: Collection[str], now: float) -> None:
         for name, node in state.nodes.items():
@@ -95,8 +99,9 @@ class Remembering:
         changed, self._changed = self._changed, {}
         self._written_at = self._counted_at = now
         run = f"{state.spec.run if state.spec is not None else ''}@{self._began_at or now:.0f}"  # A control that was restarted counts anew.
-        service = [PastService(node=node, run=run, day=day, seconds=seconds) for (node, day), seconds in self._service.items()]
-        runs = [self._run(state, run, now)] if state.spec is not None else []
+        learns = state.spec is not None and not state.spec.chaos  # Of what was done on purpose only the story is kept.
+        service = [PastService(node=node, run=run, day=day, seconds=seconds) for (node, day), seconds in self._service.items()] if learns else []
+        runs = [self._run(state, run, now)] if learns else []
 
         def write() -> None:
             for tried in range(_TRIES):

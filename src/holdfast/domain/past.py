@@ -36,6 +36,7 @@ class PastIncident:
     steps_again: int = 0
     evidence: tuple[str, ...] = ()
     learned: str = ""  # The version of the learned tables that its plans were made with.
+    chaos: bool = False  # Its job was there to be struck: what was done on purpose teaches nothing.
 
     @property
     def id(self) -> str:

@@ -48,17 +48,22 @@ class Lessons:
         return standing(self.corrections)
 
     @cached_property
+    def taught(self) -> Sequence[PastIncident]:
+        """What may be learned from: what was not done on purpose."""
+        return [one for one in self.incidents if not one.chaos]
+
+    @cached_property
     def nodes(self) -> Reputations:
         faults = [
             Fault(node=one.node, cause=cause, at=one.opened_at)
-            for one in self.incidents
+            for one in self.taught
             if one.node and one.opened_at >= self.now - NODES_REACH_S and (cause := corrected(one, self.holding)) in self.the_nodes
         ]
         return reputations(faults, _spans(self.service), self.now, Rules())
 
     @cached_property
     def remedies(self) -> tuple[Remedy, ...]:
-        return remedies((one for one in self.incidents if not one.stands), self.now)
+        return remedies((one for one in self.taught if not one.stands), self.now)
 
     @cached_property
     def peaks(self) -> tuple[Peak, ...]:
@@ -66,7 +71,7 @@ class Lessons:
 
     @property
     def since(self) -> float:
-        return min((one.opened_at for one in self.incidents), default=self.now)
+        return min((one.opened_at for one in self.taught), default=self.now)
 
     def learned(self, job: str) -> Learned:
         """What a job is started with. Its version is the same as long as the tables are."""
@@ -75,7 +80,7 @@ class Lessons:
         phases = phases_of(job, self.runs)
         version = hashlib.blake2b(repr((self.remedies, suspects, said, phases)).encode(), digest_size=6).hexdigest()
         return Learned(
-            version=version, incidents=len(self.incidents), since=self.since, remedies=self.remedies, suspects=suspects, corrections=said, phases=phases
+            version=version, incidents=len(self.taught), since=self.since, remedies=self.remedies, suspects=suspects, corrections=said, phases=phases
         )
 
 

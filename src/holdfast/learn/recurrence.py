@@ -25,11 +25,11 @@ class Recurrence:
 
 
 def seen_before(incident: PastIncident, past: Iterable[PastIncident]) -> Recurrence | None:
-    """None for the first of its kind, and for what has no fingerprint."""
+    """None for the first of its kind, and for what has no fingerprint. What was done on purpose says nothing of what comes by itself."""
     if not incident.fingerprint:
         return None
     alike = [one for one in past if one.fingerprint == incident.fingerprint and one.opened_at < incident.opened_at and one.stands == incident.stands]
-    earlier = sorted((one for one in alike if one.id != incident.id), key=lambda one: (one.opened_at, one.id))
+    earlier = sorted((one for one in alike if one.id != incident.id and not one.chaos), key=lambda one: (one.opened_at, one.id))
     if not earlier:
         return None
     helped = _helped(earlier)

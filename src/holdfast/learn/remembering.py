@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.domain.diagnosis import TRAINING
 from holdfast.domain.finding import Finding
 from holdfast.domain.incident import Incident, IncidentPhase
+from holdfast.domain.job import JobSpec
 from holdfast.domain.past import PastIncident, PastRemedy
 
 _TEXT_MAX, _EVIDENCE_MAX = 500, 8
 
 
-def past_of(job: str, incident: Incident) -> PastIncident:
+def past_of(job: str, incident: Incident, runs: Sequence[tuple[float, JobSpec]] = ()) -> PastIncident:
+    """`runs`: when each run of the job began, and how it was to be run. A job may be there to be struck in one and not in the next."""
     last = incident.diagnoses[-1] if incident.diagnoses else None
     finding = incident.findings[0] if incident.findings else None
     evidence = last.evidence if last is not None else finding.evidence if finding is not None else ()
@@ -24,6 +28,7 @@ def past_of(job: str, incident: Incident) -> PastIncident:
         permanent=last.permanent if last is not None else False, confidence=last.confidence if last is not None else 0.0,
         outcome=_outcome(incident), stands=incident.stands, remedies=_remedies(incident), cost_s=sum(incident.costs.values()), steps_again=again,
         evidence=tuple(line[:_TEXT_MAX] for line in evidence[:_EVIDENCE_MAX]), learned=next((plan.learned for plan in reversed(incident.plans)), ""),
+        chaos=next((spec.chaos for at, spec in reversed(runs) if at <= incident.opened_at), False),
     )  # fmt: skip
 
 

@@ -25,7 +25,6 @@ from holdfast.recover.worth import BELIEVED, chance, other_node
 PERSON_S: Final = 2340.0  # Until somebody has read the report and acted: 39 minutes are published (OLMo).
 # What another node may cure. A kill or a lack of memory follows the job; a lost node is no remedy's failure; a checkpoint is bad everywhere.
 _OF_THE_NODE: Final = (Cause.EXCEPTION, Cause.CRASH, Cause.EXIT_CODE, Cause.HANG, Cause.VANISHED, Cause.NETWORK)
-_OF_THE_CHECKPOINT: Final = (Cause.CHECKPOINT_CORRUPT, Cause.POISONED_CHECKPOINT)
 _CANNOT_REJOIN: Final = "survivors do not take ranks in while they run"
 
 
@@ -127,7 +126,7 @@ def came_back(diagnosis: Diagnosis, history: Sequence[Attempt], blamed: str) -> 
 
 def elsewhere(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, learned: Learned | None, *, again: bool) -> str:
     """Why the node that is to blame is left for a spare though it is up, or nothing."""
-    if fleet.blamed not in fleet.gang or fleet.blamed in (*fleet.lost, *fleet.avoided) or diagnosis.cause in _OF_THE_CHECKPOINT:
+    if fleet.blamed not in fleet.gang or fleet.blamed in (*fleet.lost, *fleet.avoided) or diagnosis.cause not in _OF_THE_NODE:
         return ""
     if not fleet.spares or fleet.spares[0] in fleet.avoided:
         return ""

@@ -16,7 +16,6 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-import msgspec
 import typer
 
 from holdfast.checkpoint.chunks import several_at_a_time, verify_chunk
@@ -25,8 +24,7 @@ from holdfast.checkpoint.found import CheckpointFound, list_complete, list_direc
 from holdfast.checkpoint.layout import CHUNKS, MANIFEST, RETIRED, Chunk, parse_directory_name
 from holdfast.checkpoint.remove import Retention, prune
 from holdfast.checkpoint.told import Told, silent
-from holdfast.cli.job import hold, is_held, known_job
-from holdfast.domain.job import JobSpec
+from holdfast.cli.job import hold, is_held, known_job, spec_of
 from holdfast.errors import UserError
 from holdfast.launch.layout import JobDirectory
 from holdfast.settings import state_root
@@ -147,7 +145,7 @@ def place_of(said: str, state: Path | None, *, new: bool = False, in_store: bool
 def address_of(place: Place) -> str:
     if place.job is None:
         raise UserError(f"--remote is for a job, whose remote store is known; {place.said} is a directory. Give the store's address instead of it.")
-    spec = msgspec.json.decode(place.job.spec.read_bytes(), type=JobSpec)
+    spec = spec_of(place.job)
     if not spec.remote:
         raise UserError(f"job {place.job.job!r} has no remote store: it was run without --remote and HOLDFAST_REMOTE.")
     return spec.remote

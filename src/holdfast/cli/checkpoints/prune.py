@@ -13,7 +13,7 @@ from holdfast.checkpoint.found import CheckpointFound, list_complete
 from holdfast.checkpoint.remove import Retention, kept
 from holdfast.cli.checkpoints.drawing import numbers_text, print_json, size_text
 from holdfast.cli.checkpoints.place import InStore, Where, choose, place_of
-from holdfast.cli.common import AsJson, State
+from holdfast.cli.common import AsJson, State, number
 from holdfast.cli.words import count
 from holdfast.errors import UserError
 
@@ -24,7 +24,7 @@ def prune_(
     every: Annotated[int, typer.Option(min=0, help="Keep those of steps divisible by this.", show_default="none")] = 0,
     best: Annotated[int, typer.Option(min=0, help="Keep so many with the lowest value of the metric.", show_default="none")] = 0,
     metric: Annotated[str, typer.Option(help="What is best is judged by this; a leading minus asks for the highest.")] = "loss",
-    older_s: Annotated[float, typer.Option(min=0.0, help="Keep one that is older than so many seconds.", show_default="none")] = 0.0,
+    older_s: Annotated[float, number(min=0.0, help="Keep one that is older than so many seconds.", show_default="none")] = 0.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     in_store: InStore = False,
