@@ -136,8 +136,13 @@ def _copies(found: Forecast) -> Iterator[tuple[str, str]]:
     else:
         if fleet.copies == 2:
             yield "one by one", f"nodes that fail on their own take both copies of a state once in {_longest(found.partners_lost_per_s)}"
-        chances = f"{found.domain_lost_at_random:.2g} if partners are drawn at random, {found.domain_lost_spread:.2g} if they are in different domains"
-        yield f"{count(fleet.domain_nodes, 'node')} at once", f"take the state with a chance of {chances}, as Holdfast has them"
+        at_once = f"{count(fleet.domain_nodes, 'node')} at once"
+        if found.domain_lost_spread:
+            outside, wanted = fleet.nodes - fleet.domain_nodes, -(-fleet.nodes // fleet.copies)
+            yield at_once, f"take a part of the state, wherever copies are: a copy of everything outside them takes {wanted} nodes, and there are {outside}"
+        else:
+            chances = f"{found.domain_lost_at_random:.2g} if partners are drawn at random, 0 if they are in different domains"
+            yield at_once, f"take the state with a chance of {chances}, as Holdfast has them"
     if found.shrink_from_s is not None:
         far = duration(found.shrink_from_s)
         yield "shrink or wait", f"of {fleet.replicas} replicas, go on with one fewer if a node is more than {far} away; if nobody knows, wait so long, then do"

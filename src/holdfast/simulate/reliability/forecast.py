@@ -194,7 +194,7 @@ def _copies(fleet: Fleet, per_s: float) -> dict[str, float]:
     exposed_s = fleet.times.detect_s + fleet.times.replace_s + fleet.times.fetch_s + fleet.times.behind_s
     return {
         "domain_lost_at_random": copies.domain_lost(nodes, fleet.copies, domain, spread=False),
-        "domain_lost_spread": copies.domain_lost(nodes, fleet.copies, domain, spread=domain < nodes),
+        "domain_lost_spread": copies.domain_lost(nodes, fleet.copies, domain, spread=True),
         "partners_lost_per_s": copies.partners_lost_per_s(nodes, node_per_s=per_s / fleet.nodes, exposed_s=exposed_s),
     }
 
