@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from holdfast.cli.job import new_job
 from holdfast.control.journal import Journal
 from holdfast.core import Core
 from holdfast.errors import UserError
+from holdfast.simulate.reliability import rates
+from holdfast.simulate.reliability.forecast import Fleet, Times, forecast
 
 LLAMA3 = ("--gpus", "16384", "--failures", "419", "--over", "54d")
 
@@ -59,6 +62,15 @@ def test_llama_3_at_its_published_rate() -> None:
     assert record["simulated"]["mean"] == pytest.approx(record["goodput"]["value"], rel=0.01)
     assert record["nodes"] == 2048
     assert record == answered(*LLAMA3, "--lives", "50"), "the same question has the same answer"
+
+
+def test_the_textbook_s_example_is_answered_with_the_right_values() -> None:
+    """100 nodes, one failure a node in 100 days, one day, each detected with probability 0.9, repair with a mean of 10 minutes."""
+    asked = ("--gpus", "800", "--node-mtbf", "100d", "--window", "1d", "--detected", "0.9", "--repair", "10m", "--lives", "0")
+    record = answered(*asked)
+    assert [round(record[name], 4) for name in ("failures_mean", "undisturbed", "any_seen", "none_missed")] == [1.0, 0.3679, 0.5934, 0.9048]
+    assert dict(record["repaired"]) == pytest.approx({0.5: 600 * math.log(2), 0.95: 600 * math.log(20)})
+    assert all(said in run(*asked).output for said in ("0.5934", "0.9048", "50 of 100 within 6m 56s"))
 
 
 def test_a_published_rate_is_what_is_taken_when_none_is_given() -> None:
@@ -156,6 +168,11 @@ def test_a_job_in_which_nothing_failed_is_not_one_that_never_fails(tmp_path: Pat
         (("--gpus", "8", "--detected", "-0.1"), "between 0 and 1"),
         (("--gpus", "8", "--stock-out", "0"), "a chance"),
         (("--gpus", "8", "--step", "0s"), "above 0"),
+        (("--gpus", "8", "--mtbf", "1s", "--window", "99999999999d"), "at most 1000 years"),
+        (("--gpus", "8", "--mtbf", "1s", "--repair", "9999999999999d"), "at most 1000 years"),
+        (("--gpus", "8", "--detect", "9" * 400 + "d"), "at most 1000 years"),
+        (("--gpus", "8", "--watched-gpus", "4"), "no count is given"),
+        (("--gpus", "8", "--network-gb-per-s", "1.2"), "--state-gb"),
         (("--gpus", "8", "--state-gb", "-1"), "--state-gb"),
         (("--gpus", "8", "--state-gb", "7", "--network-gb-per-s", "0"), "--network-gb-per-s"),
         (("--gpus", "8", "--replicas", "9"), "more than the 8 GPUs"),
@@ -190,6 +207,23 @@ def test_extremes_have_an_answer(arguments: tuple[str, ...]) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is not None, reason="matplotlib is installed")
 def test_without_matplotlib_a_picture_is_refused_with_the_way_to_get_it(tmp_path: Path) -> None:
     assert "pip install 'holdfast[plots]'" in refused(*LLAMA3, "--png", str(tmp_path / "plan.png"))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed: pip install 'holdfast[plots]'")
+def test_a_picture_of_a_small_fleet_says_its_goodput_in_full() -> None:
+    from holdfast.cli.plan.png import picture
+
+    times = Times(
+        save_s=0.04, detect_s=3.7, replace_s=71.0, restart_s=43.0, restore_s=1.5, fetch_s=5.4, hang_detect_s=24.0, nan_found_s=4289.0, behind_s=2.0,
+        hang_share=0.12, nan_share=0.01, node_share=0.85, step_s=6.0,
+    )  # fmt: skip
+    found = forecast(Fleet(gpus=8, gpus_per_node=8, seen=rates.given(1e10, 8), times=times, window_s=1e6))
+    figure = picture(found)
+    figure.canvas.draw()
+    saves, _, hangs_on, spares = figure.axes
+    assert figure.get_suptitle().startswith("8 GPUs on 1 node: goodput 99.9997 %")
+    assert (saves.yaxis.get_offset_text().get_text(), hangs_on.xaxis.get_offset_text().get_text()) == ("", ""), "no axis that begins at 99.999"
+    assert min(spares.lines[0].get_ydata()) == min(chance for _, chance in found.spares_table if chance >= 1e-12), "and no chance that is not so"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed: pip install 'holdfast[plots]'")

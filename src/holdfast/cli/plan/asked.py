@@ -27,6 +27,7 @@ from holdfast.simulate.reliability.rates import Seen, given
 
 _RESTORE_S_PER_GB = (0.138 + 1.4) / 7.55  # Copied back and registered: benchmarks/checkpoint.py on one H200.
 _PER_S_MAX = 10.0
+_YEARS_MAX = 1000  # No time is longer, so that whatever is counted in it can be counted.
 _LARGE = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 _MEASURED_HERE = "measured by Holdfast's benchmarks"
 
@@ -104,6 +105,8 @@ def understood(asked: Asked) -> Understood:
         raise UserError("how many GPUs the job has is not known; give --gpus 16384, or --job JOB to plan for one that ran")
     if asked.replicas > gpus:
         raise UserError(f"--replicas {asked.replicas} are more than the {count(gpus, 'GPU')} that would hold one each")
+    if asked.network_gb_per_s is not None and asked.state_gb is None:
+        raise UserError("--network-gb-per-s says how fast state comes, and not how much there is; add --state-gb 7290, or give --fetch and --behind instead")
     seen, rate_source = _rate(asked, gpus, measured)
     if seen.per_s(gpus) > _PER_S_MAX:
         raise UserError(f"a failure every {1 / seen.per_s(gpus):.2g} s leaves no time to train in; look at the rate, its time and --watched-gpus again")
@@ -141,6 +144,8 @@ def _rate(asked: Asked, gpus: int, measured: _Measured | None) -> tuple[Seen, st
         raise UserError(f"the rate of failures is given twice, by {' and by '.join(named)}; leave one out")
     if bool(asked.over) != (asked.failures is not None):
         raise UserError("--failures and --over belong together: --failures 419 --over 54d")
+    if asked.watched_gpus is not None and asked.failures is None:
+        raise UserError("--watched-gpus says on how many GPUs failures were counted, and no count is given; add --failures 419 --over 54d, or leave it out")
     if asked.mtbf:
         return given(_above_zero("--mtbf", asked.mtbf), gpus), "given"
     if asked.node_mtbf:
@@ -265,14 +270,17 @@ def _workload(asked: Asked) -> Workload | None:
 
 def _seconds_of(flag: str, text: str) -> float:
     try:
-        return duration_s(text)
+        seconds = duration_s(text)
     except BadNumber:
         raise UserError(f"{flag} is a time such as 0.04s, 30s, 5m, 2h or 54d, not {text!r}") from None
+    if seconds > _YEARS_MAX * 365 * 86400:
+        raise UserError(f"{flag} is at most {_YEARS_MAX} years, {_YEARS_MAX * 365}d, not {text if len(text) < 40 else text[:40] + '…'}")
+    return seconds
 
 
 def _above_zero(flag: str, text: str) -> float:
     seconds = _seconds_of(flag, text)
-    if not 0.0 < seconds < math.inf:
+    if not seconds:
         raise UserError(f"{flag} must be above 0, as {text} is not")
     return seconds
 
