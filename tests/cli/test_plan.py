@@ -17,6 +17,7 @@ from holdfast.cli import app
 from holdfast.cli.job import new_job
 from holdfast.control.journal import Journal
 from holdfast.core import Core
+from holdfast.domain.exit import Exit, ExitKind
 from holdfast.errors import UserError
 from holdfast.simulate.reliability import rates
 from holdfast.simulate.reliability.forecast import Fleet, Times, forecast
@@ -136,12 +137,29 @@ def test_rates_and_times_are_taken_from_a_job(tmp_path: Path) -> None:
     record = answered("--job", name, "--state", str(tmp_path), "--lives", "0")
     incidents = [incident for incident in story.state.incidents if incident.step_before >= 0]
     assert record["fleet"]["seen"]["failures"] == len(incidents) == 5
-    assert record["fleet"]["gpus"] == 4
+    assert (record["fleet"]["gpus"], record["nodes"]) == (4, story.state.spec.nodes if story.state.spec else 0) == (4, 2)
     assert record["fleet"]["times"]["save_s"] == 0.04
     assert record["per_s"]["low"] < record["per_s"]["value"] < record["per_s"]["high"]
     sources = {figure["name"]: figure["source"] for figure in record["figures"]}
     assert sources["restart"] == sources["detect"] == "measured in measured"
     assert answered("--job", str(tmp_path / "jobs" / name), "--lives", "0")["per_s"] == record["per_s"], "its directory will do, too"
+
+
+def without_steps() -> histories.History:
+    """Of a script as it is, which tells no steps."""
+    story = histories.History().submit().answer()
+    story.at += 60.0
+    story.exits(Exit(rank=1, pid=100, kind=ExitKind.SIGNAL, signal=9, because="rank 1 was ended by SIGKILL")).answer()
+    story.at += 60.0
+    return story.finish()
+
+
+@pytest.mark.parametrize("told", [without_steps, lambda: histories.History().submit().up().train(19).killed(2).train(30).finish()])
+def test_a_failure_counts_whether_or_not_steps_are_known_to_be_lost(tmp_path: Path, told: histories.Make) -> None:
+    """Each costs a recovery: to say that none was seen would be wrong."""
+    record = answered("--job", kept(tmp_path, told()), "--state", str(tmp_path), "--lives", "0")
+    assert record["fleet"]["seen"]["failures"] == 1
+    assert record["figures"][0]["source"].startswith("1 failure in ")
 
 
 def test_a_job_in_which_nothing_failed_is_not_one_that_never_fails(tmp_path: Path) -> None:
