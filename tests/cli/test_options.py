@@ -195,8 +195,9 @@ def test_resources_that_contradict_each_other_or_mean_nothing_are_refused(said: 
         (Resources(worker_memory_bytes=1 << 60), "--memory-per-worker .* is more than this machine has"),
         (Resources(cpus=1e6), "--cpus 1e[+]06 is more than there are"),
         (Resources(processes=15), "--max-processes 15 is too few for 2 ranks on a node, whose threads count too: at least 16"),
+        (Resources(processes=(1 << 22) + 1), "--max-processes 4194305 is more than Linux can have .4194304.: it would limit nothing"),
     ],
-    ids=["memory", "raised", "worker", "cpus", "processes"],
+    ids=["memory", "raised", "worker", "cpus", "processes", "too many"],
 )
 def test_a_limit_beyond_the_machine_or_below_what_ranks_need_is_refused_with_the_numbers(asked: Resources, says: str) -> None:
     with pytest.raises(UserError, match=says):

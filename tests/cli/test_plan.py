@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,10 @@ from holdfast.cli import app
 from holdfast.cli.job import new_job
 from holdfast.control.journal import Journal
 from holdfast.core import Core
+from holdfast.domain.exit import Exit, ExitKind
 from holdfast.errors import UserError
+from holdfast.simulate.reliability import rates
+from holdfast.simulate.reliability.forecast import Fleet, Times, forecast
 
 LLAMA3 = ("--gpus", "16384", "--failures", "419", "--over", "54d")
 
@@ -61,6 +65,15 @@ def test_llama_3_at_its_published_rate() -> None:
     assert record == answered(*LLAMA3, "--lives", "50"), "the same question has the same answer"
 
 
+def test_the_textbook_s_example_is_answered_with_the_right_values() -> None:
+    """100 nodes, one failure a node in 100 days, one day, each detected with probability 0.9, repair with a mean of 10 minutes."""
+    asked = ("--gpus", "800", "--node-mtbf", "100d", "--window", "1d", "--detected", "0.9", "--repair", "10m", "--lives", "0")
+    record = answered(*asked)
+    assert [round(record[name], 4) for name in ("failures_mean", "undisturbed", "any_seen", "none_missed")] == [1.0, 0.3679, 0.5934, 0.9048]
+    assert dict(record["repaired"]) == pytest.approx({0.5: 600 * math.log(2), 0.95: 600 * math.log(20)})
+    assert all(said in run(*asked).output for said in ("0.5934", "0.9048", "50 of 100 within 6m 56s"))
+
+
 def test_a_published_rate_is_what_is_taken_when_none_is_given() -> None:
     record = answered("--gpus", "16384", "--lives", "0")
     assert record["per_s"]["value"] == pytest.approx(419 / (54 * 86400))
@@ -102,11 +115,12 @@ def test_state_comes_over_the_network_as_fast_as_that_is() -> None:
     ("arguments", "said"),
     [
         (("--gpus", "8"), "there is one"), (("--gpus", "16"), "all 2 nodes fail together"), (("--gpus", "16384", "--copies", "1"), "only in storage"),
-        (("--gpus", "16384"), "drawn at random"),
+        (("--gpus", "16384"), "drawn at random"), (("--gpus", "512"), "drawn at random"),
+        (("--gpus", "504"), "a copy of everything outside them takes 32 nodes, and there are 31"),
     ],
 )  # fmt: skip
 def test_what_is_said_of_copies_fits_the_fleet(arguments: tuple[str, ...], said: str) -> None:
-    assert said in run(*arguments, "--lives", "0").output
+    assert said in " ".join(run(*arguments, "--lives", "0").output.split())
 
 
 def test_capacity_grows_with_the_workload_and_the_failures_with_it() -> None:
@@ -123,12 +137,29 @@ def test_rates_and_times_are_taken_from_a_job(tmp_path: Path) -> None:
     record = answered("--job", name, "--state", str(tmp_path), "--lives", "0")
     incidents = [incident for incident in story.state.incidents if incident.step_before >= 0]
     assert record["fleet"]["seen"]["failures"] == len(incidents) == 5
-    assert record["fleet"]["gpus"] == 4
+    assert (record["fleet"]["gpus"], record["nodes"]) == (4, story.state.spec.nodes if story.state.spec else 0) == (4, 2)
     assert record["fleet"]["times"]["save_s"] == 0.04
     assert record["per_s"]["low"] < record["per_s"]["value"] < record["per_s"]["high"]
     sources = {figure["name"]: figure["source"] for figure in record["figures"]}
     assert sources["restart"] == sources["detect"] == "measured in measured"
     assert answered("--job", str(tmp_path / "jobs" / name), "--lives", "0")["per_s"] == record["per_s"], "its directory will do, too"
+
+
+def without_steps() -> histories.History:
+    """Of a script as it is, which tells no steps."""
+    story = histories.History().submit().answer()
+    story.at += 60.0
+    story.exits(Exit(rank=1, pid=100, kind=ExitKind.SIGNAL, signal=9, because="rank 1 was ended by SIGKILL")).answer()
+    story.at += 60.0
+    return story.finish()
+
+
+@pytest.mark.parametrize("told", [without_steps, lambda: histories.History().submit().up().train(19).killed(2).train(30).finish()])
+def test_a_failure_counts_whether_or_not_steps_are_known_to_be_lost(tmp_path: Path, told: histories.Make) -> None:
+    """Each costs a recovery: to say that none was seen would be wrong."""
+    record = answered("--job", kept(tmp_path, told()), "--state", str(tmp_path), "--lives", "0")
+    assert record["fleet"]["seen"]["failures"] == 1
+    assert record["figures"][0]["source"].startswith("1 failure in ")
 
 
 def test_a_job_in_which_nothing_failed_is_not_one_that_never_fails(tmp_path: Path) -> None:
@@ -155,6 +186,11 @@ def test_a_job_in_which_nothing_failed_is_not_one_that_never_fails(tmp_path: Pat
         (("--gpus", "8", "--detected", "-0.1"), "between 0 and 1"),
         (("--gpus", "8", "--stock-out", "0"), "a chance"),
         (("--gpus", "8", "--step", "0s"), "above 0"),
+        (("--gpus", "8", "--mtbf", "1s", "--window", "99999999999d"), "at most 1000 years"),
+        (("--gpus", "8", "--mtbf", "1s", "--repair", "9999999999999d"), "at most 1000 years"),
+        (("--gpus", "8", "--detect", "9" * 400 + "d"), "at most 1000 years"),
+        (("--gpus", "8", "--watched-gpus", "4"), "no count is given"),
+        (("--gpus", "8", "--network-gb-per-s", "1.2"), "--state-gb"),
         (("--gpus", "8", "--state-gb", "-1"), "--state-gb"),
         (("--gpus", "8", "--state-gb", "7", "--network-gb-per-s", "0"), "--network-gb-per-s"),
         (("--gpus", "8", "--replicas", "9"), "more than the 8 GPUs"),
@@ -189,6 +225,23 @@ def test_extremes_have_an_answer(arguments: tuple[str, ...]) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is not None, reason="matplotlib is installed")
 def test_without_matplotlib_a_picture_is_refused_with_the_way_to_get_it(tmp_path: Path) -> None:
     assert "pip install 'holdfast[plots]'" in refused(*LLAMA3, "--png", str(tmp_path / "plan.png"))
+
+
+@pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed: pip install 'holdfast[plots]'")
+def test_a_picture_of_a_small_fleet_says_its_goodput_in_full() -> None:
+    from holdfast.cli.plan.png import picture
+
+    times = Times(
+        save_s=0.04, detect_s=3.7, replace_s=71.0, restart_s=43.0, restore_s=1.5, fetch_s=5.4, hang_detect_s=24.0, nan_found_s=4289.0, behind_s=2.0,
+        hang_share=0.12, nan_share=0.01, node_share=0.85, step_s=6.0,
+    )  # fmt: skip
+    found = forecast(Fleet(gpus=8, gpus_per_node=8, seen=rates.given(1e10, 8), times=times, window_s=1e6))
+    figure = picture(found)
+    figure.canvas.draw()
+    saves, _, hangs_on, spares = figure.axes
+    assert figure.get_suptitle().startswith("8 GPUs on 1 node: goodput 99.9997 %")
+    assert (saves.yaxis.get_offset_text().get_text(), hangs_on.xaxis.get_offset_text().get_text()) == ("", ""), "no axis that begins at 99.999"
+    assert min(spares.lines[0].get_ydata()) == min(chance for _, chance in found.spares_table if chance >= 1e-12), "and no chance that is not so"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("matplotlib") is None, reason="matplotlib is not installed: pip install 'holdfast[plots]'")

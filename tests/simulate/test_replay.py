@@ -512,6 +512,18 @@ def test_the_command_replays_failures_and_says_what_they_cost(tmp_path: Path) ->
     assert "give --node-mtbf-hours" in str(never.exception)
 
 
+def test_a_cluster_that_is_gone_for_weeks_is_waited_for_and_breaks_nothing(tmp_path: Path) -> None:
+    """Longer than the half-life of shares, with jobs of two users waiting: nobody has a part of nothing."""
+    path, lost = tmp_path / "trace.csv", tmp_path / "lost.csv"
+    path.write_text("job_id,submit_s,duration_s,gpus,user\n1,0,100,1,a\n2,0,100,8,b\n")
+    lost.write_text("at_s,node,repair_s\n" + "".join(f"50,{node},{30 * 86400}\n" for node in ("one", "two")))
+    said = CliRunner().invoke(app, ["simulate", "--trace", str(path), "--nodes", "2", "--gpus-per-node", "4", "--failures", str(lost), "--json"])
+    assert said.exit_code == 0, said.output
+    (found,) = json.loads(said.stdout)["results"]
+    assert (found["unfinished"], found["invariant_failures"], found["node_failures"]) == (0, 0, 2)
+    assert found["completion_s"]["longest"] > 30 * 86400
+
+
 def test_the_command_replays_recorded_failures_the_same_for_the_same_seed_in_every_process(tmp_path: Path) -> None:
     """Sets of strings come in another order with another PYTHONHASHSEED: nothing that is decided may."""
     trace, lost = tmp_path / "trace.csv", tmp_path / "lost.csv"

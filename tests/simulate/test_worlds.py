@@ -192,6 +192,7 @@ def test_the_command_plays_worlds_of_any_size_on_all_cores_with_the_same_hashes(
         (["--days", "1:2"], "--days is for the replay of a trace"),
         (["--policy", "fifo"], "--policy is for the replay of a trace"),
         (["--trace", "x.csv", "--story"], "--story is for made-up faults"),
+        (["--seeds", "1", "--story", "--json"], "leave out one of the two"),
     ],
 )
 def test_the_command_refuses_what_makes_no_sense_in_a_sentence(options: list[str], says: str) -> None:

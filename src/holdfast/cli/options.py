@@ -52,6 +52,7 @@ _CPUS_MIN = 0.01  # Below this the kernel refuses: a quota is at least 1 ms.
 _WEIGHT_MAX = 10_000
 _TARGET = re.compile(r"\s*([a-z][a-z0-9_]*)\s*(<=|>=)\s*(\S+)\s*")
 _RANK_BYTES_MIN = 200 << 20  # What one rank with torch imported needs before it has done anything, shared pages left out.
+_PROCESSES_MAX = 1 << 22  # PID_MAX_LIMIT of include/linux/threads.h: pids.max takes no more, and there are never more.
 
 
 def nodes_of(text: str) -> tuple[int, int]:
@@ -378,6 +379,8 @@ def _check_resources(spec: JobSpec) -> None:
             raise UserError(f"{option} {size(wanted)} is more than this machine has ({has}): it would limit nothing; lower it, or leave it out")
     if asked.cpus is not None and asked.cpus > cores:
         raise UserError(f"--cpus {asked.cpus:g} is more than there are ({cores}): it would limit nothing; lower it, or leave it out")
+    if asked.processes is not None and asked.processes > _PROCESSES_MAX:
+        raise UserError(f"--max-processes {asked.processes} is more than Linux can have ({_PROCESSES_MAX}): it would limit nothing; lower it, or leave it out")
     least = PROCESSES_MIN * spec.ranks_per_node
     if asked.processes is not None and asked.processes < least:
         ranks = count(spec.ranks_per_node, "rank")

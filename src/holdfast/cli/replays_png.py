@@ -25,10 +25,12 @@ def draw(title: str, replays: Sequence[tuple[str, Iterable[Ran]]], path: Path) -
         wait = np.maximum(_LEAST_S, end - submit - work)
         for axes, values in ((first, wait), (second, wait[gpus >= LARGE_GPUS]), (third, end - submit)):
             if len(values):
-                axes.step(np.sort(values), 100 * np.arange(1, len(values) + 1) / len(values), where="post", label=name)
+                rising = np.sort(values)
+                axes.step([rising[0], *rising], 100 * np.arange(len(values) + 1) / len(values), where="post", label=name)
         day = np.linspace(submit.min(), submit.max() + 1.0, _BINS + 1)
         count, total = np.histogram(submit, day)[0], np.histogram(submit, day, weights=wait)[0]
-        fourth.plot((day[:-1] - submit.min()) / 86400, np.divide(total, count, out=np.full(_BINS, np.nan), where=count > 0), label=name)
+        average = np.divide(total, count, out=np.full(_BINS, np.nan), where=count > 0)
+        fourth.plot((day[:-1] - submit.min()) / 86400, average, marker=".", markersize=3, label=name)  # A time beside which nothing was submitted has no line.
     for axes, says, what in (
         (first, "Waits", "seconds waited, evictions and restarts included"), (second, f"Waits of jobs of {LARGE_GPUS} or more GPUs", "seconds waited"),
         (third, "Completions", "seconds from submission to end"),

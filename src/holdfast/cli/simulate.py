@@ -75,6 +75,8 @@ class Worlds:
 
 def run_survey(asked: Worlds, *, as_json: bool) -> int:
     """Made-up faults, from seeds; 0 when every world kept its promises."""
+    if asked.story and as_json:
+        raise UserError("--story is lines to read, and none of it is JSON; leave out one of the two: --json alone has the hash of each seed's event log")
     failures = recording(asked.failures).rows if asked.failures is not None else ()
     if asked.story:
         return _told(asked, failures)

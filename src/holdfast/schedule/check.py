@@ -276,7 +276,7 @@ class ShareWatch:
         half_life_s = self.cluster.policy.half_life_s
         if not marks or now - marks[-1][0] >= half_life_s / 7:
             marks.append((now, {child: self._used.get(child, 0.0) for child in children}))
-        if now - marks[0][0] < half_life_s:
+        if now - marks[0][0] < half_life_s or not self.cluster.fleet.capacity_gpus:  # Of a cluster without any node nobody has a part.
             return
         began, before = marks.popleft()
         used = {child: self._used.get(child, 0.0) - before.get(child, 0.0) for child in children}

@@ -217,6 +217,14 @@ def test_the_placement_in_use_survives_the_loss_of_any_one_domain(domains: int, 
         assert all(nodes[owner] != gone or nodes[holders[owner]] != gone for owner in nodes)
 
 
+@given(st.lists(st.integers(1, 8), min_size=2, max_size=6))
+def test_spread_is_promised_exactly_where_the_placement_in_use_finds_a_node_elsewhere_for_each(sizes: list[int]) -> None:
+    nodes = {f"{domain}-{number}": f"{domain}" for domain, size in enumerate(sizes) for number in range(size)}
+    without = assign(list(nodes), nodes, {}).without
+    assert (not without) == copies.spreads(len(nodes), 2, max(sizes))
+    assert copies.domain_lost(len(nodes), 2, max(sizes), spread=True) == (1.0 if without else 0.0)
+
+
 WORKLOAD = capacity.Workload(parameters=405e9, tokens=15.6e12, within_s=70 * 86400, flop_per_s=400e12, growth_per_year=2.0)
 
 

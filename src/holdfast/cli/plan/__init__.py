@@ -16,7 +16,7 @@ _RATE, _TIMES, _MIX, _SPARES, _CAPACITY = "Rate of failures", "Times, such as 0.
 
 def plan(
     gpus: Annotated[int | None, typer.Option(min=1, max=10_000_000, help="Of the job.", show_default="those that were watched")] = None,
-    gpus_per_node: Annotated[int, typer.Option(min=1, max=1024)] = 8,
+    gpus_per_node: Annotated[int | None, typer.Option(min=1, max=1024, show_default="8, or those of --job")] = None,
     like: Annotated[str, typer.Option(help="A published rate: llama3, rsc1 or rsc2.", show_default="llama3", rich_help_panel=_RATE)] = "",
     failures: Annotated[float | None, typer.Option(help="So many were counted,", rich_help_panel=_RATE)] = None,
     over: Annotated[str, typer.Option(metavar="TIME", help="in so long,", rich_help_panel=_RATE)] = "",

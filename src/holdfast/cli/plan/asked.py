@@ -15,6 +15,7 @@ from holdfast.cli.words import count, duration
 from holdfast.control.interval import failures_of
 from holdfast.detect.rules.units import BadNumber, duration_s
 from holdfast.domain.goodput import Bucket
+from holdfast.domain.incident import Incident
 from holdfast.domain.state import State
 from holdfast.errors import UserError
 from holdfast.launch.layout import JobDirectory
@@ -26,7 +27,9 @@ from holdfast.simulate.reliability.published import Shows
 from holdfast.simulate.reliability.rates import Seen, given
 
 _RESTORE_S_PER_GB = (0.138 + 1.4) / 7.55  # Copied back and registered: benchmarks/checkpoint.py on one H200.
+_GPUS_PER_NODE = 8
 _PER_S_MAX = 10.0
+_YEARS_MAX = 1000  # No time is longer, so that whatever is counted in it can be counted.
 _LARGE = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 _MEASURED_HERE = "measured by Holdfast's benchmarks"
 
@@ -50,7 +53,7 @@ class Asked:
     """The options as they were typed."""
 
     gpus: int | None
-    gpus_per_node: int
+    gpus_per_node: int | None
     like: str
     failures: float | None
     over: str
@@ -99,12 +102,15 @@ class Understood:
 
 def understood(asked: Asked) -> Understood:
     measured = _measured(asked) if asked.job else None
+    per_node = asked.gpus_per_node or (measured.gpus_per_node if measured is not None else _GPUS_PER_NODE)
     gpus = asked.gpus or (measured.gpus if measured is not None else None)
     if gpus is None:
         raise UserError("how many GPUs the job has is not known; give --gpus 16384, or --job JOB to plan for one that ran")
     if asked.replicas > gpus:
         raise UserError(f"--replicas {asked.replicas} are more than the {count(gpus, 'GPU')} that would hold one each")
-    seen, rate_source = _rate(asked, gpus, measured)
+    if asked.network_gb_per_s is not None and asked.state_gb is None:
+        raise UserError("--network-gb-per-s says how fast state comes, and not how much there is; add --state-gb 7290, or give --fetch and --behind instead")
+    seen, rate_source = _rate(asked, gpus, per_node, measured)
     if seen.per_s(gpus) > _PER_S_MAX:
         raise UserError(f"a failure every {1 / seen.per_s(gpus):.2g} s leaves no time to train in; look at the rate, its time and --watched-gpus again")
     chosen = {flag: _time(asked, flag, gpus, measured) for flag in _USUAL}
@@ -116,7 +122,7 @@ def understood(asked: Asked) -> Understood:
         step_s=at["step"],
     )  # fmt: skip
     fleet = Fleet(
-        gpus=gpus, gpus_per_node=asked.gpus_per_node, seen=seen, times=times, window_s=_above_zero("--window", asked.window),
+        gpus=gpus, gpus_per_node=per_node, seen=seen, times=times, window_s=_above_zero("--window", asked.window),
         interval_s=_above_zero("--interval", asked.interval) if asked.interval else None, seen_share=_share("--detected", asked.detected),
         spares=asked.spares, stock_out=_chance("--stock-out", asked.stock_out), repair_s=_above_zero("--repair", asked.repair), copies=asked.copies,
         domain_nodes=asked.domain_nodes, replicas=asked.replicas,
@@ -128,23 +134,25 @@ def understood(asked: Asked) -> Understood:
     kinds = f"hangs {hangs:.1%}, NaN {nans:.1%}, of the rest {node_losses:.0%} cost a node"
     is_given = any(one is not None for one in (asked.hangs, asked.nans, asked.node_losses))
     figures.append(Figure(name="kinds", value=kinds, source="given" if is_given else "Llama 3's causes; what is of the network hangs"))
-    return Understood(fleet=fleet, workload=_workload(asked), figures=tuple(figures))
+    return Understood(fleet=fleet, workload=_workload(asked, per_node), figures=tuple(figures))
 
 
 # The rate.
 
 
-def _rate(asked: Asked, gpus: int, measured: _Measured | None) -> tuple[Seen, str]:
+def _rate(asked: Asked, gpus: int, per_node: int, measured: _Measured | None) -> tuple[Seen, str]:
     ways = {"--like": asked.like, "--failures": asked.failures is not None, "--mtbf": asked.mtbf, "--node-mtbf": asked.node_mtbf}
     named = [flag for flag, value in ways.items() if value]
     if len(named) > 1:
         raise UserError(f"the rate of failures is given twice, by {' and by '.join(named)}; leave one out")
     if bool(asked.over) != (asked.failures is not None):
         raise UserError("--failures and --over belong together: --failures 419 --over 54d")
+    if asked.watched_gpus is not None and asked.failures is None:
+        raise UserError("--watched-gpus says on how many GPUs failures were counted, and no count is given; add --failures 419 --over 54d, or leave it out")
     if asked.mtbf:
         return given(_above_zero("--mtbf", asked.mtbf), gpus), "given"
     if asked.node_mtbf:
-        return given(_above_zero("--node-mtbf", asked.node_mtbf), asked.gpus_per_node), "given, of a node"
+        return given(_above_zero("--node-mtbf", asked.node_mtbf), per_node), "given, of a node"
     if asked.failures is not None:
         if not 0.0 <= asked.failures <= 1e6:
             raise UserError(f"--failures is a count, up to a million, not {asked.failures:g}")
@@ -172,6 +180,7 @@ def _not_never(seen: Seen, source: str) -> tuple[Seen, str]:
 class _Measured:
     name: str
     gpus: int
+    gpus_per_node: int
     seen: Seen
     times: dict[str, float]
 
@@ -185,13 +194,18 @@ def _measured(asked: Asked) -> _Measured:
     found = failures_of(state, state.ledger.spans[-1].until)
     if found.watched_s <= 0.0:
         raise UserError(f"job {directory.job!r} has run for no time at all, so nothing was measured in it; plan without --job")
-    seen = Seen(failures=found.count, over_s=found.watched_s, gpus=state.spec.world_size)
-    return _Measured(name=directory.job, gpus=state.spec.world_size, seen=seen, times=_times_of(state))
+    seen = Seen(failures=len(_stopped_by(state)), over_s=found.watched_s, gpus=state.spec.world_size)
+    return _Measured(name=directory.job, gpus=state.spec.world_size, gpus_per_node=state.spec.ranks_per_node, seen=seen, times=_times_of(state))
+
+
+def _stopped_by(state: State) -> list[Incident]:
+    """Every failure counts, since each costs a recovery: those in which survivors lost no work, and those of a script that tells no steps, too."""
+    return [incident for incident in state.incidents if not incident.stands]
 
 
 def _times_of(state: State) -> dict[str, float]:
     """Means over the incidents that have ended; what none of them had is not there."""
-    bills = [incident.costs for incident in state.incidents if incident.step_before >= 0 and not incident.is_open]
+    bills = [incident.costs for incident in _stopped_by(state) if not incident.is_open]
     noticed = (Bucket.DETECT, Bucket.DIAGNOSE, Bucket.STOP)
     told = {"detect": noticed, "restart": (Bucket.RENDEZVOUS,), "restore": (Bucket.RESTORE,), "replace": (Bucket.REPLACE,)}
     found: dict[str, float] = {}
@@ -246,7 +260,7 @@ def _mix(asked: Asked) -> tuple[float, float, float]:
     return hangs, nans, usual[Shows.NODE] / ends if asked.node_losses is None else _share("--node-losses", asked.node_losses)
 
 
-def _workload(asked: Asked) -> Workload | None:
+def _workload(asked: Asked, per_node: int) -> Workload | None:
     wanted = {"--parameters": asked.parameters, "--tokens": asked.tokens, "--within": asked.within}
     missing = [flag for flag, text in wanted.items() if not text]
     if len(missing) == len(wanted):
@@ -259,20 +273,23 @@ def _workload(asked: Asked) -> Workload | None:
         raise UserError(f"--tflops and --growth are above 0, such as 400 and 2, not {asked.tflops:g} and {asked.growth:g}")
     return Workload(
         parameters=_large("--parameters", asked.parameters), tokens=_large("--tokens", asked.tokens), within_s=_above_zero("--within", asked.within),
-        flop_per_s=asked.tflops * 1e12, gpus_per_node=asked.gpus_per_node, checkpoints_kept=asked.kept, copies=asked.copies, growth_per_year=asked.growth,
+        flop_per_s=asked.tflops * 1e12, gpus_per_node=per_node, checkpoints_kept=asked.kept, copies=asked.copies, growth_per_year=asked.growth,
     )  # fmt: skip
 
 
 def _seconds_of(flag: str, text: str) -> float:
     try:
-        return duration_s(text)
+        seconds = duration_s(text)
     except BadNumber:
         raise UserError(f"{flag} is a time such as 0.04s, 30s, 5m, 2h or 54d, not {text!r}") from None
+    if seconds > _YEARS_MAX * 365 * 86400:
+        raise UserError(f"{flag} is at most {_YEARS_MAX} years, {_YEARS_MAX * 365}d, not {text if len(text) < 40 else text[:40] + '…'}")
+    return seconds
 
 
 def _above_zero(flag: str, text: str) -> float:
     seconds = _seconds_of(flag, text)
-    if not 0.0 < seconds < math.inf:
+    if not seconds:
         raise UserError(f"{flag} must be above 0, as {text} is not")
     return seconds
 

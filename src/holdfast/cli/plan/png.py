@@ -6,23 +6,30 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.cli import png
-from holdfast.cli.words import duration
+from holdfast.cli.plan.shown import percent
+from holdfast.cli.words import count, duration
 from holdfast.domain.goodput import Bucket
 from holdfast.simulate.reliability.forecast import Forecast, interval_curve
 
 _POINTS = 200
+_CHANCE_MIN = 1e-12  # Smaller ones are left out of the picture.
 _TICKS_S = (0.01, 0.1, 1, 10, 60, 600, 3600, 6 * 3600, 86400, 10 * 86400, 100 * 86400, 1000 * 86400)
 
 
 def draw(found: Forecast, path: Path) -> None:
+    png.save(picture(found), path)
+
+
+def picture(found: Forecast) -> Any:
     fleet = found.fleet
-    figure = png.empty(13, 9, f"{fleet.gpus:,} GPUs on {fleet.nodes:,} nodes: goodput {100 * found.goodput.value:.2f} %, a model and not a measurement")
+    size = f"{count(fleet.gpus, 'GPU')} on {count(fleet.nodes, 'node')}"
+    figure = png.empty(13, 9, f"{size}: goodput {percent(found.goodput.value)}, a model and not a measurement")
     (first, second), (third, fourth) = figure.subplots(2, 2)
     _interval(first, found)
     _parts(second, found)
     _sensitivity(third, found)
     _spares(fourth, found)
-    png.save(figure, path)
+    return figure
 
 
 def _interval(axes: Any, found: Forecast) -> None:
@@ -35,6 +42,7 @@ def _interval(axes: Any, found: Forecast) -> None:
     if len(ticks) > 1:
         axes.set_xticks(ticks, [_round(tick) for tick in ticks])
         axes.set_xticks([], minor=True)
+    axes.ticklabel_format(axis="y", useOffset=False)
     axes.legend(loc="lower center")
     axes.set(title="How often to save", xlabel="from save to save", ylabel="goodput, %")
 
@@ -47,7 +55,8 @@ def _parts(axes: Any, found: Forecast) -> None:
     lost = sorted(((share, str(bucket)) for bucket, share in found.parts.items() if bucket is not Bucket.PRODUCTIVE and share > 0.0))
     bars = axes.barh([name for _, name in lost], [100 * share for share, _ in lost], color="tab:orange")
     axes.bar_label(bars, [f"{100 * share:.2g} %" for share, _ in lost], padding=3)
-    axes.margins(x=0.15)
+    axes.margins(x=0.2)
+    _few_ticks(axes)
     axes.set(title="Where the rest of the time goes", xlabel="% of the time")
 
 
@@ -58,15 +67,23 @@ def _sensitivity(axes: Any, found: Forecast) -> None:
     axes.barh(names, [100 * one.doubled - base for one in rows], left=base, color="tab:red", label="doubled")
     axes.barh(names, [100 * one.halved - base for one in rows], left=base, color="tab:green", label="halved")
     axes.axvline(base, color="gray")
+    axes.ticklabel_format(axis="x", useOffset=False)
+    _few_ticks(axes)
     axes.legend(loc="lower left")
     axes.set(title="What the goodput hangs on", xlabel="goodput, %")
 
 
 def _spares(axes: Any, found: Forecast) -> None:
-    from matplotlib.ticker import MaxNLocator
-
-    axes.semilogy([number for number, _ in found.spares_table], [max(chance, 1e-12) for _, chance in found.spares_table], marker="o")
+    shown = [(number, chance) for number, chance in found.spares_table if chance >= _CHANCE_MIN]
+    axes.semilogy([number for number, _ in shown], [chance for _, chance in shown], marker="o")
     axes.axvline(found.spares, linestyle="--", color="gray", label=f"used: {found.spares:,}, a chance of {found.stock_out:.2g}")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _few_ticks(axes, integer=True)
     axes.legend()
     axes.set(title="Spares", xlabel="nodes kept ready", ylabel="chance that a failure finds none")
+
+
+def _few_ticks(axes: Any, *, integer: bool = False) -> None:
+    """Of long numbers more do not fit beside each other."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=integer))

@@ -29,7 +29,7 @@ def shown(read: Understood, found: Forecast, grown: Grown, *, width: int, plain:
     parts += [_section("How often to save"), _rules(found), *_curve(found, width, plain=plain)]
     parts += [_section("Where the time goes"), _parts(found, plain=plain), _facts(_goodput(found))]
     parts += [_section("What the goodput hangs on"), _sensitivity(found)]
-    parts += [_section("Spares"), _spares(found, plain=plain)]
+    parts += [_section("Spares"), _spares(found, plain=plain), _facts(_repair(found))]
     parts += [_section("Copies in memory"), _facts(_copies(found))]
     if grown:
         parts += [_section("Capacity"), _capacity(grown)]
@@ -38,10 +38,10 @@ def shown(read: Understood, found: Forecast, grown: Grown, *, width: int, plain:
 
 def _headline(found: Forecast) -> Text:
     fleet = found.fleet
-    limits = f" ({_percent(found.goodput.low)} to {_percent(found.goodput.high)})" if fleet.seen.counted else ""
+    limits = f" ({percent(found.goodput.low)} to {percent(found.goodput.high)})" if fleet.seen.counted else ""
     return Text(
         f"{count(fleet.gpus, 'GPU')} on {count(fleet.nodes, 'node')}: a failure every {duration(1 / found.per_s.value)}, "
-        f"goodput {_percent(found.goodput.value)}{limits}, a save every {duration(found.running.interval_s)}, {count(found.spares, 'spare')}",
+        f"goodput {percent(found.goodput.value)}{limits}, a save every {duration(found.running.interval_s)}, {count(found.spares, 'spare')}",
         style="bold",
     )
 
@@ -60,13 +60,14 @@ def _failures(found: Forecast) -> Iterator[tuple[str, str]]:
     mean = f"{found.failures_mean:.3g} in the mean, at most {found.failures_most:,} in 95 of 100"
     never = f"none at all with a chance of {found.undisturbed:.2g}" if found.undisturbed >= 1e-6 else "never none at all"
     yield f"in {window}", f"{mean}; {never}"
-    yield "missed", f"detectors that see {found.fleet.seen_share:.4g} of them miss none in {window} with a chance of {found.none_missed:.3g}"
+    yield "detected", f"detectors that see {found.fleet.seen_share:.4g} of them see at least one in {window} with a chance of {found.any_seen:.4g}"
+    yield "missed", f"and miss none with a chance of {found.none_missed:.4g}"
 
 
 def _rules(found: Forecast) -> Table:
     table = _table("rule", ("interval", "right"), ("lost to saves and redone work", "right"))
     for one in found.rules:
-        table.add_row(one.rule, duration(one.interval_s), _percent(one.lost))
+        table.add_row(one.rule, duration(one.interval_s), percent(one.lost))
     steps = round(found.running.interval_s / found.fleet.times.step_s)
     table.add_row("used here", duration(found.running.interval_s), count(max(1, steps), "step"))
     return table
@@ -94,17 +95,17 @@ def _parts(found: Forecast, *, plain: bool) -> Table:
     for bucket, share in sorted(found.parts.items(), key=lambda one: -one[1]):
         if share >= 5e-7:
             bar = "" if bucket is Bucket.PRODUCTIVE else _bar(share / lost, plain=plain)
-            table.add_row(str(bucket), _percent(share), f"{duration(share * 86400)} a day", Text(bar, style="yellow"), BUCKET_MEANS[bucket])
+            table.add_row(str(bucket), percent(share), f"{duration(share * 86400)} a day", Text(bar, style="yellow"), BUCKET_MEANS[bucket])
     return table
 
 
 def _goodput(found: Forecast) -> Iterator[tuple[str, str]]:
-    yield "by formula", f"{_percent(found.goodput.value)}, if a spare is always there"
+    yield "by formula", f"{percent(found.goodput.value)}, if a spare is always there"
     yield "each failure", f"costs {duration(found.loss_per_failure_s)}: unlike goodput, that may be compared between fleets of any size"
     if found.simulated is not None:
         lives = found.simulated
-        waits = f", {_percent(lives.waiting)} of the time lost to waiting for nodes" if lives.waiting else ""
-        yield "simulated", f"{_percent(lives.mean)} in the mean{waits}; 90 of 100 lives between {_percent(lives.low)} and {_percent(lives.high)}"
+        waits = f", {percent(lives.waiting)} of the time lost to waiting for nodes" if lives.waiting else ""
+        yield "simulated", f"{percent(lives.mean)} in the mean{waits}; 90 of 100 lives between {percent(lives.low)} and {percent(lives.high)}"
     elif not found.spares:
         yield "simulated", "not without any spare: the first lost node would end it"
 
@@ -112,7 +113,7 @@ def _goodput(found: Forecast) -> Iterator[tuple[str, str]]:
 def _sensitivity(found: Forecast) -> Table:
     table = _table("goodput if this is", ("halved", "right"), ("as it is", "right"), ("doubled", "right"), ("tenfold", "right"))
     for one in found.sensitivity:
-        table.add_row(one.name, _percent(one.halved), _percent(found.goodput.value), _percent(one.doubled), _percent(one.tenfold))
+        table.add_row(one.name, percent(one.halved), percent(found.goodput.value), percent(one.doubled), percent(one.tenfold))
     return table
 
 
@@ -123,6 +124,11 @@ def _spares(found: Forecast, *, plain: bool) -> Table:
         said = f"{found.in_repair:.3g} in repair in the mean" if number == found.spares else ""
         table.add_row(f"{number:,}", f"{chance:.2g}", Text(_bar(chance, plain=plain), style="yellow"), Text(said, style="bold"))
     return table
+
+
+def _repair(found: Forecast) -> Iterator[tuple[str, str]]:
+    done = ", ".join(f"{round(100 * share)} of 100 within {duration(seconds)}" for share, seconds in found.repaired)
+    yield "repair", f"{duration(found.fleet.repair_s)} in the mean; {done}, if it is exponential"
 
 
 def _copies(found: Forecast) -> Iterator[tuple[str, str]]:
@@ -136,8 +142,13 @@ def _copies(found: Forecast) -> Iterator[tuple[str, str]]:
     else:
         if fleet.copies == 2:
             yield "one by one", f"nodes that fail on their own take both copies of a state once in {_longest(found.partners_lost_per_s)}"
-        chances = f"{found.domain_lost_at_random:.2g} if partners are drawn at random, {found.domain_lost_spread:.2g} if they are in different domains"
-        yield f"{count(fleet.domain_nodes, 'node')} at once", f"take the state with a chance of {chances}, as Holdfast has them"
+        at_once = f"{count(fleet.domain_nodes, 'node')} at once"
+        if found.domain_lost_spread:
+            outside, wanted = fleet.nodes - fleet.domain_nodes, -(-fleet.nodes // fleet.copies)
+            yield at_once, f"take a part of the state, wherever copies are: a copy of everything outside them takes {wanted} nodes, and there are {outside}"
+        else:
+            chances = f"{found.domain_lost_at_random:.2g} if partners are drawn at random, 0 if they are in different domains"
+            yield at_once, f"take the state with a chance of {chances}, as Holdfast has them"
     if found.shrink_from_s is not None:
         far = duration(found.shrink_from_s)
         yield "shrink or wait", f"of {fleet.replicas} replicas, go on with one fewer if a node is more than {far} away; if nobody knows, wait so long, then do"
@@ -151,7 +162,7 @@ def _capacity(grown: Grown) -> Table:
             table.add_row(f"{year}", "no number of GPUs is enough: more of them fail faster than they help", *[""] * (len(names) - 2))
             continue
         table.add_row(
-            f"{year}", f"{one.gpus:,}", f"{one.nodes:,}", _percent(one.goodput), _size(one.state_gb), _size(one.storage_gb), f"{_size(one.storage_gb_per_s)}/s",
+            f"{year}", f"{one.gpus:,}", f"{one.nodes:,}", percent(one.goodput), _size(one.state_gb), _size(one.storage_gb), f"{_size(one.storage_gb_per_s)}/s",
             f"{_size(one.copy_gb_per_s)}/s", _size(one.memory_gb),
         )  # fmt: skip
     return table
@@ -160,7 +171,7 @@ def _capacity(grown: Grown) -> Table:
 # Small hands.
 
 
-def _percent(share: float) -> str:
+def percent(share: float) -> str:
     """More digits the closer it is to all or nothing."""
     off = min(abs(share), abs(1.0 - share))
     return f"{100 * share:.{2 if off < 0.095 else 1}f} %" if off >= 5e-5 or off == 0.0 else f"{100 * share:.4f} %"

@@ -2,7 +2,9 @@
 
         groups     n / m groups of m nodes, each with all that any of its members has            survives unless a whole group is lost
         ring       each node's copy on the next one                                              survives unless two neighbours are lost
-        spread     groups that have no two members in one failure domain: what `recover` does    survives the loss of any one domain, always
+        spread     groups with a member outside each failure domain: what `recover` does         survives the loss of any one domain, always
+
+Spread takes a node outside the largest domain for every group: with two copies no domain may have more than half of the nodes.
 
 Independent losses are not the risk: two partners within the minutes until a copy is made again are lost once in decades. What is lost at once is the risk, and
 placement is the answer to it.
@@ -36,8 +38,15 @@ def ring_lost(nodes: int, lost: int) -> float:
 
 
 def domain_lost(nodes: int, copies: int, domain_nodes: int, *, spread: bool) -> float:
-    """The chance of losing state when a whole domain goes, with partners drawn at random or spread over domains."""
-    return 0.0 if spread and copies > 1 else groups_lost(nodes, copies, domain_nodes)
+    """The chance of losing state when a whole domain goes, with partners drawn at random or spread over domains as well as these can be."""
+    if not spread:
+        return groups_lost(nodes, copies, domain_nodes)
+    return 0.0 if spreads(nodes, copies, domain_nodes) else 1.0
+
+
+def spreads(nodes: int, copies: int, domain_nodes: int) -> bool:
+    """Whether each group can have a member outside a domain of so many nodes; a node is in one group, since a copy is as large as what it is of."""
+    return (nodes - domain_nodes) * copies >= nodes
 
 
 def partners_lost_per_s(nodes: int, *, node_per_s: float, exposed_s: float) -> float:

@@ -8,7 +8,7 @@ from functools import partial
 
 from holdfast.domain.goodput import Bucket
 from holdfast.recover import shrink
-from holdfast.simulate.reliability import copies, detection, failures, goodput, interval, spares
+from holdfast.simulate.reliability import copies, detection, failures, goodput, interval, repair, spares
 from holdfast.simulate.reliability.fleet import Chances, play
 from holdfast.simulate.reliability.goodput import Fault, Running
 from holdfast.simulate.reliability.published import Shows
@@ -108,6 +108,7 @@ class Forecast:
     failures_mean: float
     failures_most: int  # Not exceeded in 95 of 100 windows.
     undisturbed: float  # The chance of a window without any.
+    any_seen: float  # By the detectors, at least one of them.
     none_missed: float
     rules: tuple[interval.Choice, ...]
     goodput: Limits
@@ -115,6 +116,7 @@ class Forecast:
     loss_per_failure_s: float
     simulated: Simulated | None
     in_repair: float
+    repaired: tuple[tuple[float, float], ...]  # So many of all repairs are done within so many seconds, if they are exponential.
     spares: int
     stock_out: float
     spares_table: tuple[tuple[int, float], ...]
@@ -135,10 +137,12 @@ def forecast(fleet: Fleet, *, lives: int = 0, seed: int = 0) -> Forecast:
     return Forecast(
         fleet=fleet, running=now, per_s=Limits(value=per_s, low=low, high=high), failures_mean=mean, failures_most=failures.most_likely_below(0.95, mean),
         undisturbed=failures.survives(fleet.window_s, per_s), none_missed=detection.none_missed(fleet.seen_share, mean),
+        any_seen=detection.any_seen(fleet.seen_share, mean),
         rules=interval.choices(fleet.times.save_s, per_s) if fleet.times.save_s else (),
         goodput=Limits(value=shares[Bucket.PRODUCTIVE], low=goodput.goodput(_at_rate(fleet, high)), high=goodput.goodput(_at_rate(fleet, low))),
         parts=shares, loss_per_failure_s=goodput.loss_per_failure_s(shares[Bucket.PRODUCTIVE], per_s),
         simulated=_simulated(fleet, now, count, lives, seed), in_repair=in_repair, spares=count, stock_out=spares.stock_out(count, in_repair),
+        repaired=tuple((share, repair.done_by(share, mean_s=fleet.repair_s)) for share in (0.5, 0.95)),
         spares_table=tuple((number, spares.stock_out(number, in_repair)) for number in _around(count)),
         shrink_from_s=_shrink_from_s(fleet), **_copies(fleet, per_s), sensitivity=_sensitivity(fleet),
     )  # fmt: skip
@@ -194,7 +198,7 @@ def _copies(fleet: Fleet, per_s: float) -> dict[str, float]:
     exposed_s = fleet.times.detect_s + fleet.times.replace_s + fleet.times.fetch_s + fleet.times.behind_s
     return {
         "domain_lost_at_random": copies.domain_lost(nodes, fleet.copies, domain, spread=False),
-        "domain_lost_spread": copies.domain_lost(nodes, fleet.copies, domain, spread=domain < nodes),
+        "domain_lost_spread": copies.domain_lost(nodes, fleet.copies, domain, spread=True),
         "partners_lost_per_s": copies.partners_lost_per_s(nodes, node_per_s=per_s / fleet.nodes, exposed_s=exposed_s),
     }
 
