@@ -117,6 +117,14 @@ def test_above_the_ceiling_of_the_lowest_class_a_job_waits_says_why_and_starts_w
     assert set(cluster.jobs) == {"a2", "b2", "c1", "medium"}
 
 
+def test_any_number_of_jobs_may_stand_above_a_ceiling_while_a_guarantee_is_filled() -> None:
+    cluster = cluster_of(10, 4, Account(name="g", quota_gpus=40))
+    for number in range(1500):
+        ask(cluster, f"h{number}", 1, 0.0, priority="high")
+    assert len(decide(cluster, 0.0).starts) == 40
+    assert {job.priority.name for job in cluster.running} == {"high", "medium"}
+
+
 def test_who_waits_at_his_ceiling_becomes_due_meanwhile_as_anybody() -> None:
     cluster = cluster_of(1, 4, policy=_LOWEST)
     auditor = Auditor(cluster)
@@ -285,7 +293,7 @@ def test_small_firm_jobs_are_moved_together_for_a_larger_one_whose_turn_has_come
 
 
 @pytest.mark.parametrize(("whole_at_h", "first"), [(3, "whole"), (5, "part")])
-def test_of_those_that_are_due_a_gang_of_whole_nodes_counts_as_three_tenths_older(whole_at_h: int, first: str) -> None:
+def test_of_those_that_are_due_a_gang_of_whole_nodes_counts_as_a_fifth_older(whole_at_h: int, first: str) -> None:
     cluster = cluster_of(1, 2, policy=Policy(patience_s=10 * HOUR_S))
     ask(cluster, "runs", 2, 0.0, preemptible=False)
     decide(cluster, 0.0)
