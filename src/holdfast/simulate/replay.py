@@ -67,10 +67,6 @@ class Ran:
     lost_gpu_s: float = 0.0
     run: int = 0  # Counts starts and resizes: an end that was foreseen before the last one is none.
 
-    def worked_s(self, now: float) -> float:
-        """Work done since it started, saved or not."""
-        return max(0.0, now - self.started - self.restart_s) * self.gpus / self.job.gpus
-
 
 @dataclass(slots=True)
 class FailureCount:
@@ -176,16 +172,12 @@ class Replay:
             again = {start.job for start in decisions.starts}
             for mended in decisions.mends:
                 self._mend(self.ran[mended.job], mended, now, again=mended.job in again)
+        for resize in decisions.resizes:  # Before evictions: who gave extras, was evicted and starts again begins without any.
+            self._resize(self.ran[resize.job], resize.gpus, now)
         for eviction in decisions.evictions:
             self._evict(self.ran[eviction.job], now)
         for start in decisions.starts:
             self._start(self.ran[start.job], start.gpus, now)
-        for resize in decisions.resizes:
-            one = self.ran[resize.job]
-            if not math.isnan(one.started):
-                one.done_s += one.worked_s(now)
-                one.started, one.restart_s, one.gpus = now, max(0.0, one.started + one.restart_s - now), resize.gpus
-                self._foresee(one, now)
         for watcher in self.watchers:
             watcher.decided(decisions, now)
 
@@ -196,10 +188,24 @@ class Replay:
         one.started, one.gpus = now, gpus
         self._foresee(one, now)
 
+    def _resize(self, one: Ran, gpus: int, now: float) -> None:
+        if not math.isnan(one.started):
+            one.done_s += self._worked_s(one, now)
+            one.started, one.restart_s, one.gpus = now, max(0.0, one.started + one.restart_s - now), gpus
+            self._foresee(one, now)
+
+    def _hangs(self, one: Ran) -> bool:
+        """Whether it waits for what another makes."""
+        return bool(one.job.hangs_until) and math.isnan(self.ran[one.job.hangs_until].end)
+
+    def _worked_s(self, one: Ran, now: float) -> float:
+        """Work done since it started, saved or not, in seconds at the size that was asked for."""
+        return 0.0 if self._hangs(one) else max(0.0, now - one.started - one.restart_s) * one.gpus / one.job.gpus
+
     def _foresee(self, one: Ran, now: float) -> None:
         one.run += 1
-        if one.job.hangs_until and math.isnan(self.ran[one.job.hangs_until].end):
-            return  # It waits for what another makes.
+        if self._hangs(one):
+            return
         left_s = max(0.0, one.job.duration_s - one.done_s) * one.job.gpus / one.gpus
         heapq.heappush(self._ends, (now + one.restart_s + left_s, self.events, one.job.id, one.run))
 
@@ -216,7 +222,7 @@ class Replay:
 
     def _set_back(self, one: Ran, now: float) -> float:
         """A job stops in the middle. GPU-seconds that were for nothing."""
-        done = one.done_s + (one.worked_s(now) if not (one.job.hangs_until and math.isnan(self.ran[one.job.hangs_until].end)) else 0.0)
+        done = one.done_s + self._worked_s(one, now)
         saved = max(one.done_s, done // self.checkpoint_every_s * self.checkpoint_every_s)
         lost_gpu_s = (done - saved) * one.job.gpus + min(one.restart_s, now - one.started) * one.gpus
         one.lost_gpu_s += lost_gpu_s
