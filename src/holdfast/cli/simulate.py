@@ -28,6 +28,7 @@ _OF_REPLAYS = (
 )  # fmt: skip
 _OF_WORLDS = ("story",)
 _FEW = 10  # Seeds of which each hash is shown.
+_DIGITS = 15  # Of a seed, or of how many.
 
 
 def fitting(given: Iterable[str], *, replay: bool) -> None:
@@ -45,6 +46,8 @@ def seeds_of(text: str, start: int | None, *, usual: int) -> range:
     first, dash, last = (part.strip() for part in text.partition("-"))
     if not all(part.isdecimal() and part.isascii() for part in ((first, last) if dash else (first or str(usual),))):
         raise UserError(f"--seeds {text!r} is neither how many seeds nor a range of them; expected a number such as 1000, or 200-299")
+    if max(len(first), len(last)) > _DIGITS:
+        raise UserError(f"--seeds {text[:40]} has a number of {max(len(first), len(last))} digits; expected {_DIGITS} or fewer")
     if not dash:
         count = int(first or usual)
         if not count:
@@ -145,6 +148,7 @@ def _show_survey(asked: Worlds, found: Survey) -> None:
 
 
 def progress_bar() -> Progress:
+    """For whoever looks; nothing where nobody does."""
     return Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True,
         disable=not sys.stderr.isatty(),
