@@ -45,7 +45,7 @@ class Auditor:
         served = {start.job for start in decisions.starts}
         emergency = {start.job for start in decisions.starts if start.job in cluster.jobs and cluster.jobs[start.job].priority.crosses}
         for mended in decisions.mends:
-            self._mended(mended, now)
+            self._mended(mended)
         runs = self._guaranteed()
         for resize in decisions.resizes:
             self._resized(resize.job, resize.extras)
@@ -119,7 +119,7 @@ class Auditor:
         self._kept.pop(id, None)
         self._ceiling(id)
 
-    def _mended(self, mended: Mend, now: float) -> None:
+    def _mended(self, mended: Mend) -> None:
         """A gang that lost nodes goes on elsewhere, whole; or waits, and what it had left is kept for it."""
         id, cluster = mended.job, self.cluster
         before = {node for key in (id, f"extras of {id}") for node, _ in self._on.get(key, ())}

@@ -195,9 +195,9 @@ class Cluster(Acting):
                 self._become_overdue(job)
             elif kind == TRIED:
                 self._trial_over(job)
-                self._loosen(job, now)
+                self._loosen(job)
             elif kind == LOOSE:
-                self._loosen(job, now)
+                self._loosen(job)
             elif kind == BACK:
                 del self.aside[job]
                 self._queue(job, now)
@@ -243,7 +243,7 @@ class Cluster(Acting):
             self.wounded.setdefault(job, set()).add(node)
         return tuple(job.request.id for job in hit)
 
-    def _loosen(self, job: Job, now: float) -> None:
+    def _loosen(self, job: Job) -> None:
         if self._evictions_left(job) > 0:
             self.fleet.loosen(job)
         elif self.policy.evictions_a_day:
