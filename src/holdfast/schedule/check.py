@@ -159,11 +159,13 @@ class Auditor:
                     self._fail(f"I13: {id} stands on {nodes[node].name}, which is out")
 
     def _places_kept(self, decisions: Decisions) -> None:
-        """I14: a gang that lost nodes, and for which others are held, has its reservation until it starts."""
+        """I14: a gang that lost nodes, and for which others are held, has its reservation until it starts, or may not start for a limit or a ceiling."""
         if self._kept:
+            cluster = self.cluster
             for id in self._kept.keys() - {one.job for one in decisions.reservations}:
                 del self._kept[id]
-                self._fail(f"I14: {id} lost nodes, waits, and its reservation was given away")
+                if cluster.permits(cluster.jobs[id]) and not cluster.above_ceiling(cluster.jobs[id]):
+                    self._fail(f"I14: {id} lost nodes, waits, and its reservation was given away")
 
     def _loops(self, id: str) -> None:
         """I15: nobody is evicted for a job in a crash loop, unless it has waited as long as anybody, or what it gets is its group's guarantee."""

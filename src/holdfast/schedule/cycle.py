@@ -152,8 +152,10 @@ class _Cycle:
         """Those that are due, in order: who has nodes reserved, then the queue, up to one that gets neither a place nor a reservation: nobody passes it."""
         cluster = self.cluster
         for reserved, kept in list(cluster.reservations.items()):
-            if (cluster.tree.limited and not cluster.permits(reserved)) or self._above_ceiling(reserved):
-                continue  # Others of its account started meanwhile.
+            self._above_ceiling(reserved)  # In a lower class, where there is one, it may start now.
+            if (cluster.tree.limited and not cluster.permits(reserved)) or cluster.above_ceiling(reserved):
+                cluster.drop_reservation(reserved)  # Others of its account started meanwhile: nobody is to wait for it while it waits for them.
+                continue
             old = self.now - kept.made_at >= cluster.policy.reservation_kept_s
             if not self._start_due(reserved) and old and not self._start_moving(reserved):
                 reserve_for(cluster, reserved, self.now)
