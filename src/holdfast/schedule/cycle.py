@@ -214,7 +214,7 @@ class _Cycle:
                     stuck = job.gpus
                 else:
                     self._start(job, place, why)
-        if cluster.elastic:
+        if any(job.extras for job in cluster.elastic):
             self._fill_from_extras()
         if fleet.suspects:
             self._fill_suspects()
@@ -222,11 +222,12 @@ class _Cycle:
     def _fill_from_extras(self) -> None:
         """What elastic jobs have grown by beyond their part, to accounts that are below theirs: least charged first."""
         cluster, why = self.cluster, "it is below its part, and others have grown beyond theirs"
+        entitled = cluster.entitled()  # For what runs and waits, so that it is the same whoever starts.
         for lane in (Lane.DUE, Lane.WHOLE, Lane.TRIAL, Lane.REST):
-            for user in cluster.waiting.users(lane) if any(job.extras for job in cluster.elastic) else ():
+            for user in cluster.waiting.users(lane):
                 stuck = cluster.fleet.gpus_max + 1
                 while (job := self._next(lane, [size for size in cluster.waiting.sizes(lane, user) if size < stuck], user)) is not None:
-                    lent = lent_to(cluster, job, by_share=True)
+                    lent = lent_to(cluster, job, entitled=entitled)
                     if not (lent and self._start_on_extras(job, why, lent)):
                         stuck = job.gpus
 
