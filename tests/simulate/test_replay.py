@@ -607,6 +607,7 @@ def test_a_node_that_was_recorded_to_fail_takes_the_work_since_the_last_checkpoi
         (["--failures", "LOST", "--repair-hours", "0"], "hours above 0"),
         (["--failures", "none.csv"], "cannot be read"),
         (["--failures-from", "2d"], "give --failures FILE"),
+        (["--repair-hours", "5"], "none fail; give --node-mtbf-hours"),
     ],
 )
 def test_failures_that_cannot_be_replayed_are_refused_in_a_sentence(tmp_path: Path, more: list[str], says: str) -> None:

@@ -38,9 +38,10 @@ class Source:
         """The cluster as it stands, and what was decided last to make it so."""
         if (self.cluster is None) == (self.trace is None):
             raise UserError("whose queue? Give --cluster FILE (an example is examples/cluster.yaml), or --trace FILE --at SECONDS")
-        if self.cluster is not None and self.accounts is not None:
-            raise UserError(f"--accounts {self.accounts} is for a trace, and {self.cluster} says itself who shares; leave it out")
         if self.cluster is not None:
+            for option in ("accounts", "at", "days", "clip"):
+                if said := getattr(self, option):
+                    raise UserError(f"--{option} {said} is for a trace, and {self.cluster} says itself how things stand; leave it out")
             cluster, now = read_cluster(self.cluster)
             return cluster, decide(cluster, now)
         assert self.trace is not None, "one of the two is there"

@@ -6,7 +6,7 @@ import json
 import shlex
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -31,14 +31,16 @@ _FEW = 10  # Seeds of which each hash is shown.
 _DIGITS = 15  # Of a seed, or of how many.
 
 
-def fitting(given: Iterable[str], *, replay: bool) -> None:
-    """Refuses what a person says for nothing: of a trace where there is none, of made-up faults where there is one."""
+def fitting(given: Collection[str], *, replay: bool) -> None:
+    """Refuses what a person says for nothing: of a trace where there is none, of made-up faults where there is one, of repairs where nothing fails."""
     for name in given:
         option = f"--{name.replace('_', '-')}"
         if name in _OF_REPLAYS and not replay:
             raise UserError(f"{option} is for the replay of a trace, and none is given; add --trace FILE, or leave out {option}")
         if name in _OF_WORLDS and replay:
             raise UserError(f"{option} is for made-up faults, and here a trace is replayed; leave out {option}, or --trace")
+    if "repair_hours" in given and not {"node_mtbf_hours", "failures"} & {*given}:
+        raise UserError("--repair-hours says when nodes are back, and none fail; give --node-mtbf-hours, such as 6000, or --failures FILE")
 
 
 def seeds_of(text: str, start: int | None, *, usual: int) -> range:
