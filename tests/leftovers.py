@@ -183,8 +183,8 @@ def control_groups() -> list[Path]:
 
 
 def unheld_groups(paths: Iterable[Path]) -> list[Path]:
-    """A group is called `holdfast-USER-JOB-NODE`, and every process of that node carries its name. A job that runs beside this test may have lost the node to
-    its own test a moment ago: its other nodes count too."""
+    """A group is called `holdfast-UID-DIGEST-NODE.JOB`, and every process of that node carries its first part. A job that runs beside this test may have lost
+    the node to its own test a moment ago: its other nodes count too."""
     wanted = [(path, "-".join(path.name.split("-")[:3]) + "-") for path in paths]
     left = set(unheld({job for _, job in wanted}))
     return [path for path, job in wanted if job in left]

@@ -289,7 +289,8 @@ async def _storm(lane: Lane, shape: Shape, job: Job, dice: random.Random) -> tup
     except TimeoutError:
         pass
     finally:
-        storm.ground.undoing.heal()
+        for problem in storm.ground.undoing.heal():
+            say(f"{job.name}: could not be put right: {problem}")
     return [one.said for one in storm.struck[told:]], sorted(shape.faults.keys() - possible.keys())
 
 

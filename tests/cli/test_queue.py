@@ -237,6 +237,12 @@ def test_a_moment_that_cannot_be_is_refused(tmp_path: Path, more: list[str], say
     assert says in str(refused.exception)
 
 
+@pytest.mark.parametrize("option", [["--at", "3d"], ["--days", "1:2"], ["--clip", "7d"]])
+def test_a_cluster_file_has_no_other_moment_than_its_own(option: list[str]) -> None:
+    refused = CliRunner().invoke(app, ["queue", "--cluster", str(EXAMPLE), *option])
+    assert f"{' '.join(option)} is for a trace" in str(refused.exception)
+
+
 def test_a_job_that_is_not_there_is_told_of() -> None:
     refused = CliRunner().invoke(app, ["why", "nobody", "--cluster", str(EXAMPLE)])
     assert "no job nobody waits or runs here; 6 others do" in str(refused.exception)

@@ -132,13 +132,16 @@ def test_corrections_are_numbered_and_can_be_revoked(tmp_path: Path) -> None:
 # How a job gets into it.
 
 
-def broken(phase: IncidentPhase = IncidentPhase.RESOLVED) -> Incident:
+_RESPAWN = Plan(rung=Rung.RESPAWN, because="it may pass")
+
+
+def broken(phase: IncidentPhase = IncidentPhase.RESOLVED, plan: Plan = _RESPAWN) -> Incident:
     story = Incident(id=1, generation=1, opened_at=NOW, began_at=NOW - 1, findings=(Finding(kind="worker_exited", because="it broke", node="n1", ranks=(3,)),))
-    story = story.move(IncidentPhase.STOPPING, at=NOW + 1, because="").move(IncidentPhase.ACTING, at=NOW + 2, because="respawn")
+    story = story.move(IncidentPhase.STOPPING, at=NOW + 1, because="").move(IncidentPhase.ACTING, at=NOW + 2, because=f"{plan.name}: {plan.because}")
     diagnosis = Diagnosis(cause=Cause.CRASH, permanent=False, confidence=0.8, because="SIGSEGV", ranks=(3,), fingerprint="crash:11")
     story = story.move(phase, at=NOW + 12, because="every rank has finished step 5")
     outcome = "worked" if phase is IncidentPhase.RESOLVED else ""
-    return replace(story, diagnoses=(diagnosis,), plans=(Plan(rung=Rung.RESPAWN, because="it may pass"),), outcome=outcome)
+    return replace(story, diagnoses=(diagnosis,), plans=(plan,), outcome=outcome)
 
 
 def job_state() -> State:
@@ -199,12 +202,17 @@ def test_a_remedy_that_met_the_next_fault_did_not_work() -> None:
     assert (gave_up.outcome, [one.worked for one in gave_up.remedies]) == ("gave_up", [False])
 
 
+def test_what_was_only_advised_before_the_break_is_no_remedy_that_failed() -> None:
+    advised = replace(broken(), plans=(Plan(rung=Rung.REPLACE, because="it is slow"), *broken().plans))
+    assert [(one.rung, one.worked, one.cost_s) for one in past_of("job", advised).remedies] == [("respawn", True, 10.0)]
+
+
 def test_a_remedy_of_which_nobody_knows_yet_whether_it_helped_is_not_counted() -> None:
     assert past_of("job", replace(broken(), outcome="")).remedies == ()
 
 
 def test_remedies_for_training_gone_wrong_are_told_apart() -> None:
-    skipped = replace(broken(), plans=(Plan(rung=Rung.ROLL_BACK, remedy=Remedy.SKIP, because="data is left out"),))
+    skipped = broken(plan=Plan(rung=Rung.ROLL_BACK, remedy=Remedy.SKIP, because="data is left out"))
     assert [(one.rung, one.worked) for one in past_of("job", skipped).remedies] == [("skip", True)]
 
 

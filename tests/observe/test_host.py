@@ -10,7 +10,7 @@ from observe.seeing import Hands, events, machine, values
 from holdfast.observe.clock import Clock
 from holdfast.observe.cpu import Cpu
 from holdfast.observe.descriptors import Descriptors
-from holdfast.observe.memory import Memory
+from holdfast.observe.memory import Memory, left_for
 from holdfast.observe.network import Network
 from holdfast.observe.own import Own
 from holdfast.observe.probe import Probe
@@ -70,6 +70,11 @@ def test_memory_and_swap_are_in_bytes_and_kills_are_counted(tmp_path: Path) -> N
 def test_without_swap_there_is_no_swap_in_use(tmp_path: Path) -> None:
     memory = Memory(machine(tmp_path, meminfo="MemTotal: 1024 kB\nMemAvailable: 512 kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n"))
     assert values(memory.look()) == {"host_memory_bytes": 2**20, "host_memory_available_bytes": 2**19}
+
+
+def test_a_machine_with_nothing_left_is_not_one_that_says_nothing(tmp_path: Path) -> None:
+    assert left_for(1, machine(tmp_path / "full", meminfo="MemTotal: 1024 kB\nMemAvailable: 0 kB\n")) == (0, 2**20)
+    assert min(left_for(1, machine(tmp_path / "silent"))) > 2**60
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,7 +14,7 @@ from holdfast.schedule.cycle import decide
 from holdfast.schedule.explain import why
 from holdfast.schedule.job import JobRefused
 from holdfast.schedule.place import Health
-from holdfast.schedule.policy import DAY_S, HIGH, HOUR_S, Policy
+from holdfast.schedule.policy import DAY_S, HIGH, HOUR_S, LOW, Policy
 from holdfast.schedule.tree import Account
 from holdfast.schedule.view import shares_of
 
@@ -117,6 +119,14 @@ def test_above_the_ceiling_of_the_lowest_class_a_job_waits_says_why_and_starts_w
     assert set(cluster.jobs) == {"a2", "b2", "c1", "medium"}
 
 
+def test_any_number_of_jobs_may_stand_above_a_ceiling_while_a_guarantee_is_filled() -> None:
+    cluster = cluster_of(10, 4, Account(name="g", quota_gpus=40))
+    for number in range(1500):
+        ask(cluster, f"h{number}", 1, 0.0, priority="high")
+    assert len(decide(cluster, 0.0).starts) == 40
+    assert {job.priority.name for job in cluster.running} == {"high", "medium"}
+
+
 def test_who_waits_at_his_ceiling_becomes_due_meanwhile_as_anybody() -> None:
     cluster = cluster_of(1, 4, policy=_LOWEST)
     auditor = Auditor(cluster)
@@ -148,6 +158,34 @@ def test_a_job_that_holds_a_reservation_starts_in_its_class_only_below_its_ceili
         decide_checked(cluster, auditor, 2 * DAY_S + 1.0)
     assert running(cluster) == {"small", "whole"}
     assert sorted(job.priority.name for job in cluster.running) == ["high", "medium"]
+
+
+@pytest.mark.parametrize("bound", ["limit", "ceiling"])
+def test_nodes_are_not_held_for_one_who_waits_for_others_of_its_account_to_end(bound: str) -> None:
+    low = replace(LOW, user_ceiling=0.67)
+    cluster = cluster_of(3, 4, Account(name="g", limit_gpus=8 if bound == "limit" else None), policy=Policy(classes={**Policy().classes, "low": low}))
+    auditor, user = Auditor(cluster), {"user": "g/u", "priority": "low"}
+    for number in range(2):
+        ask(cluster, f"runs {number}", 4, 0.0, user="h/x", preemptible=False)
+    decide_checked(cluster, auditor, 0.0)
+    ask(cluster, "gang", 8, 1.0, **user)
+    decide_checked(cluster, auditor, 1.0)
+    assert cluster.jobs["gang"] in cluster.reservations
+    ask(cluster, "small", 1, 2.0, preemptible=False, **user)
+    for id in ("runs 0", "runs 1"):
+        cluster.end(id, HOUR_S)
+        auditor.ended(id)
+    decide_checked(cluster, auditor, HOUR_S)
+    assert running(cluster) == {"small"}, "it is tried first, and the gang would be too much beside it"
+    for number in range(2):
+        ask(cluster, f"other {number}", 4, HOUR_S, user="h/y", preemptible=False)
+    decide_checked(cluster, auditor, DAY_S)
+    assert running(cluster) == {"small", "other 0", "other 1"}
+    for id in ("small", "other 0", "other 1"):
+        cluster.end(id, 2 * DAY_S)
+        auditor.ended(id)
+    decide_checked(cluster, auditor, 2 * DAY_S)
+    assert running(cluster) == {"gang"}
 
 
 def test_a_ceiling_is_of_what_is_in_service_and_nodes_that_are_lost_are_nobodys_fault() -> None:
@@ -285,7 +323,7 @@ def test_small_firm_jobs_are_moved_together_for_a_larger_one_whose_turn_has_come
 
 
 @pytest.mark.parametrize(("whole_at_h", "first"), [(3, "whole"), (5, "part")])
-def test_of_those_that_are_due_a_gang_of_whole_nodes_counts_as_three_tenths_older(whole_at_h: int, first: str) -> None:
+def test_of_those_that_are_due_a_gang_of_whole_nodes_counts_as_a_fifth_older(whole_at_h: int, first: str) -> None:
     cluster = cluster_of(1, 2, policy=Policy(patience_s=10 * HOUR_S))
     ask(cluster, "runs", 2, 0.0, preemptible=False)
     decide(cluster, 0.0)

@@ -13,7 +13,7 @@ from holdfast.schedule.cycle import decide
 from holdfast.schedule.explain import why
 from holdfast.schedule.forecast import forecast
 from holdfast.schedule.place import Health
-from holdfast.schedule.policy import HOUR_S
+from holdfast.schedule.policy import DAY_S, HOUR_S
 from holdfast.schedule.tree import Account
 from holdfast.schedule.view import queue_of, shares_of
 
@@ -68,6 +68,18 @@ def test_free_gpus_that_are_held_for_others_are_named_as_such() -> None:
     reason = why(cluster, "precious")
     assert reason is not None
     assert (reason.kind, reason.blockers) == ("held", ("n1 (4 free) is held for gang",))
+
+
+def test_a_name_that_was_used_again_within_a_day_is_two_newcomers_of_the_next() -> None:
+    cluster = cluster_of(1, 4)
+    ask(cluster, "nightly", 4, 1.0)
+    decide(cluster, 1.0)
+    cluster.end("nightly", HOUR_S)
+    for id in ("nightly", "next", "last"):
+        ask(cluster, id, 4, HOUR_S, estimate_s=4 * DAY_S)
+    decide(cluster, 2 * HOUR_S)
+    expected = forecast(cluster)
+    assert cluster.now < expected["next"].likely < expected["last"].likely
 
 
 @settings(max_examples=25, deadline=None)

@@ -272,6 +272,24 @@ def test_who_can_be_evicted_leaves_a_draining_node_after_a_while() -> None:
     assert decisions.drained == (0,)
 
 
+def test_a_node_that_drains_while_on_probation_is_emptied_all_the_same() -> None:
+    cluster = cluster_of(2, 4)
+    auditor = Auditor(cluster)
+    cluster.node_failed(0, 0.0)
+    decide_checked(cluster, auditor, 0.0)
+    cluster.node_back(0, 60.0)
+    ask(cluster, "full", 4, 60.0, preemptible=False)
+    ask(cluster, "small", 1, 60.0)
+    decide_checked(cluster, auditor, 60.0)
+    assert cluster.jobs["small"].placement == ((0, 1),)
+    drained_at = 60.0 + cluster.policy.probation_s - HOUR_S / 2
+    cluster.drain(0, drained_at)
+    drained = set[int]()
+    while not drained and cluster.next_at() <= drained_at + HOUR_S:
+        drained |= {*decide_checked(cluster, auditor, cluster.next_at()).drained}
+    assert drained == {0}
+
+
 # Crash loops.
 
 

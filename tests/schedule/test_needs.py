@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 
 import pytest
@@ -14,7 +15,7 @@ from holdfast.schedule.cluster import Cluster
 from holdfast.schedule.cycle import decide
 from holdfast.schedule.explain import why
 from holdfast.schedule.forecast import forecast
-from holdfast.schedule.job import JobRefused
+from holdfast.schedule.job import Job, JobRefused
 from holdfast.schedule.policy import DAY_S, HOUR_S
 
 
@@ -55,6 +56,15 @@ def test_a_service_that_has_made_what_it_is_needed_for_may_go_on() -> None:
     cluster.made("service", 10.0)
     decide_checked(cluster, auditor, 10.0)
     assert running(cluster) == {"service", "reads"}
+
+
+def test_who_needed_a_service_and_was_withdrawn_is_forgotten() -> None:
+    cluster = cluster_of(1, 2)
+    ask(cluster, "service", 1, 0.0)
+    for number in range(20):
+        ask(cluster, f"leaves {number}", 1, 0.0, needs=("service",))
+        cluster.withdraw(f"leaves {number}", 0.0)
+    assert not any(isinstance(one, Job) and one.request.id.startswith("leaves") for one in gc.get_objects())
 
 
 def test_what_was_withdrawn_has_not_ended_well_and_one_of_its_name_takes_its_place() -> None:

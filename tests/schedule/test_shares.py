@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.errors import UserError
 from holdfast.schedule.policy import Policy, PriorityClass
 from holdfast.schedule.shares import entitled, poured
-from holdfast.schedule.tree import Account, Tree, TreeRefused, tree_of
+from holdfast.schedule.tree import Account, Tree, TreeRefused, in_tree
 from holdfast.schedule.usage import Usage
 
 
@@ -86,9 +86,14 @@ def test_use_is_halved_in_a_half_life_and_an_entry_is_charged_at_once_and_refund
     assert usage.used(0, 5.0) == usage.used(0, 10.0), "time does not go back"
 
 
+def _tree(*rows: tuple[str, str | None, float]) -> Tree:
+    """Of names, those of their groups, and weights."""
+    return Tree(in_tree((Account(name=name, weight=weight), group) for name, group, weight in rows), capacity_gpus=8)
+
+
 def test_one_name_may_be_in_two_groups_and_a_group_is_named_by_its_path_where_its_name_is_not_enough() -> None:
     rows = [("u", "y/t", 2.0), ("x", None, 1.0), ("y", None, 1.0), ("t", "x", 1.0), ("t", "y", 1.0), ("u", "x/t", 3.0), ("v", "u2", 1.0), ("u2", "x", 1.0)]
-    tree = tree_of(rows, capacity_gpus=8)
+    tree = _tree(*rows)
     assert [tree.weights[tree.number(path.split("/"))] for path in ("x/t/u", "y/t/u", "x/u2/v")] == [3.0, 2.0, 1.0]
     assert len(tree.accounts) == 1 + len(rows), "none of them was made up"
 
@@ -119,13 +124,13 @@ def test_a_rule_that_cannot_be_reckoned_with_is_refused_in_a_sentence(make: Call
         (lambda: Tree([Account(name="a", quota_gpus=4), Account(name="b", parent=("a",), quota_gpus=5)], capacity_gpus=8), "itself is guaranteed 4"),
         (lambda: Tree([Account(name="a", quota_gpus=4, limit_gpus=2)], capacity_gpus=8), "above the limit"),
         (lambda: Tree([Account(name="a", parent=("nobody",))], capacity_gpus=8), "not declared"),
-        (lambda: tree_of([("a", "b", 1.0), ("b", "a", 1.0)], capacity_gpus=8), "its own ancestor: a -> b -> a"),
-        (lambda: tree_of([("a", "a", 1.0)], capacity_gpus=8), "its own ancestor"),
-        (lambda: tree_of([("c", "a", 1.0), ("a", "b", 1.0), ("b", "a", 1.0)], capacity_gpus=8), "its own ancestor: a -> b -> a"),
-        (lambda: tree_of([("a", None, 1.0), ("b", "a", 1.0), ("b", "a", 2.0)], capacity_gpus=8), "a/b is declared twice"),
-        (lambda: tree_of([("x", None, 1.0), ("t", "x", 1.0), ("y", "x", 1.0), ("t", "y", 1.0), ("u", "t", 1.0)], capacity_gpus=8), "2 accounts are called"),
-        (lambda: tree_of([("u", "x/t", 1.0), ("x", None, 1.0)], capacity_gpus=8), "u belongs to x/t, which is not declared"),
-        (lambda: tree_of([(f"a{n}", f"a{n - 1}" if n else None, 1.0) for n in range(1500)], capacity_gpus=8), "a100 is 101 levels deep"),
+        (lambda: _tree(("a", "b", 1.0), ("b", "a", 1.0)), "its own ancestor: a -> b -> a"),
+        (lambda: _tree(("a", "a", 1.0)), "its own ancestor"),
+        (lambda: _tree(("c", "a", 1.0), ("a", "b", 1.0), ("b", "a", 1.0)), "its own ancestor: a -> b -> a"),
+        (lambda: _tree(("a", None, 1.0), ("b", "a", 1.0), ("b", "a", 2.0)), "a/b is declared twice"),
+        (lambda: _tree(("x", None, 1.0), ("t", "x", 1.0), ("y", "x", 1.0), ("t", "y", 1.0), ("u", "t", 1.0)), "2 accounts are called"),
+        (lambda: _tree(("u", "x/t", 1.0), ("x", None, 1.0)), "u belongs to x/t, which is not declared"),
+        (lambda: _tree(*((f"a{n}", f"a{n - 1}" if n else None, 1.0) for n in range(1500))), "a100 is 101 levels deep"),
         (lambda: Tree(capacity_gpus=8).number([f"a{n}" for n in range(1500)]), "a1499 is 1,500 levels deep"),
     ],
 )

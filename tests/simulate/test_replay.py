@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from holdfast.cli import app
-from holdfast.schedule.cycle import Decisions
+from holdfast.schedule.cycle import Decisions, Eviction, Resize, Start
 from holdfast.schedule.explain import why
 from holdfast.schedule.place import NodeRoom
 from holdfast.schedule.policy import DAY_S, HOUR_S, Policy
@@ -248,6 +248,45 @@ def test_an_elastic_job_is_faster_with_more_and_the_figures_count_all() -> None:
     assert (found.jobs, found.unfinished, found.wait_s.longest) == (1, 0, 0.0)
 
 
+class _Told:
+    """A scheduler that decides what it was told to, when it was told to."""
+
+    knows, knows_needs = "what it was told", True
+
+    def __init__(self, decisions: dict[float, Decisions]) -> None:
+        self._decisions = decisions
+
+    def submit(self, job: TraceJob, now: float) -> None: ...
+    def end(self, id: str, now: float) -> None: ...
+
+    def decide(self, now: float) -> Decisions:
+        return self._decisions.pop(now, Decisions())
+
+    def next_at(self) -> float:
+        return min(self._decisions, default=float("inf"))
+
+
+def _start(job: str, gpus: int) -> Start:
+    return Start(job=job, placement=((0, gpus),), gpus=gpus, firm=False, because="it was told")
+
+
+def test_who_gave_extras_and_was_evicted_begins_again_without_them() -> None:
+    jobs = [TraceJob(id="a", submit_s=0, duration_s=1000, gpus=1, gpus_max=4)]
+    gave = Decisions(resizes=(Resize(job="a", gpus=2, extras=((0, 1),)),), evictions=(Eviction(job="a", for_job="b"),), starts=(_start("a", 1),))
+    decisions = {0.0: Decisions(starts=(_start("a", 1),)), 100.0: Decisions(resizes=(Resize(job="a", gpus=4, extras=((0, 3),)),)), 200.0: gave}
+    ran = Replay(jobs, _Told(decisions), restart_s=0.0, checkpoint_every_s=1.0).run().ran["a"]
+    assert ran.end == 200 + 500, "100 s on one GPU and 100 s on four were saved, and the rest is done on one"
+
+
+def test_a_job_that_hangs_gets_nothing_done_by_growing() -> None:
+    jobs = [
+        TraceJob(id="hangs", submit_s=0, duration_s=100, gpus=1, gpus_max=2, hangs_until="other"),
+        TraceJob(id="other", submit_s=0, duration_s=1000, gpus=1),
+    ]
+    decisions = {0.0: Decisions(starts=(_start("hangs", 1), _start("other", 1))), 500.0: Decisions(resizes=(Resize(job="hangs", gpus=2, extras=((0, 1),)),))}
+    assert Replay(jobs, _Told(decisions)).run().ran["hangs"].end == 1000 + 100 / 2
+
+
 def test_broken_rows_are_left_out_with_line_and_reason(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv.gz"
     rows = ["job_id,submit_s,duration_s,gpus,vc,priority", "a,0,60,1,x,", "b,zero,60,1,x,", "c,0,-1,1,x,", "d,0,60,1.5,x,", "a,0,60,1,x,", ",0,60,1,x,",
@@ -281,6 +320,15 @@ def test_a_stray_quote_or_a_line_without_end_costs_one_row(tmp_path: Path, broke
     (left_out,) = trace.skipped
     assert left_out.line == 12
     assert "quote is opened and not closed" in left_out.because or "field larger than field limit" in left_out.because
+
+
+@pytest.mark.parametrize(("said", "means"), [("0.4", "high"), ("-0.3", "low"), ("7", "high"), ("0", "medium"), ("low", "low"), ("inf", ""), ("nan", "")])
+def test_a_priority_is_a_class_or_a_number_above_or_below_0(said: str, means: str, tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text(f"job_id,submit_s,duration_s,gpus,priority\nfirst,0,1,1,medium\na,0,1,1,{said}\n")
+    trace = read_trace(path)
+    assert [job.priority for job in trace.jobs[1:]] == ([means] if means else [])
+    assert [one.line for one in trace.skipped] == ([] if means else [3])
 
 
 def test_jobs_that_took_no_time_are_replayed_and_an_estimate_that_is_no_number_is_none_and_said(tmp_path: Path) -> None:
@@ -571,6 +619,7 @@ def test_a_node_that_was_recorded_to_fail_takes_the_work_since_the_last_checkpoi
         (["--failures", "LOST", "--repair-hours", "0"], "hours above 0"),
         (["--failures", "none.csv"], "cannot be read"),
         (["--failures-from", "2d"], "give --failures FILE"),
+        (["--repair-hours", "5"], "none fail; give --node-mtbf-hours"),
     ],
 )
 def test_failures_that_cannot_be_replayed_are_refused_in_a_sentence(tmp_path: Path, more: list[str], says: str) -> None:

@@ -185,6 +185,8 @@ def test_the_command_plays_worlds_of_any_size_on_all_cores_with_the_same_hashes(
         (["--seeds", "many"], "neither how many seeds nor a range"),
         (["--seeds", "-5"], "neither how many seeds nor a range"),
         (["--seeds", "1-2-3"], "neither how many seeds nor a range"),
+        (["--seeds", "9" * 20], "a number of 20 digits; expected 15 or fewer"),
+        (["--seeds", "0-" + "9" * 5000], "a number of 5000 digits"),
         (["--seeds", "9-3"], "did you mean 3-9?"),
         (["--seeds", "3-9", "--start", "2"], "leave out --start"),
         (["--nodes", "0"], "0 is not in the range"),

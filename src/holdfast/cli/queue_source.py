@@ -7,12 +7,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
 from holdfast.cli.cluster_file import read_cluster
 from holdfast.cli.replays import seconds, selected
 from holdfast.cli.sharing import Sharing, read_sharing
+from holdfast.cli.simulate import progress_bar
 from holdfast.cli.words import one_line
 from holdfast.errors import UserError
 from holdfast.schedule.cluster import Cluster
@@ -40,9 +38,10 @@ class Source:
         """The cluster as it stands, and what was decided last to make it so."""
         if (self.cluster is None) == (self.trace is None):
             raise UserError("whose queue? Give --cluster FILE (an example is examples/cluster.yaml), or --trace FILE --at SECONDS")
-        if self.cluster is not None and self.accounts is not None:
-            raise UserError(f"--accounts {self.accounts} is for a trace, and {self.cluster} says itself who shares; leave it out")
         if self.cluster is not None:
+            for option in ("accounts", "at", "days", "clip"):
+                if said := getattr(self, option):
+                    raise UserError(f"--{option} {said} is for a trace, and {self.cluster} says itself how things stand; leave it out")
             cluster, now = read_cluster(self.cluster)
             return cluster, decide(cluster, now)
         assert self.trace is not None, "one of the two is there"
@@ -67,11 +66,8 @@ class Source:
         scheduler = scheduler_named(self.policy, nodes, sharing.policy, accounts=sharing.accounts)
         assert isinstance(scheduler, Holdfast), "those on nodes are ours"
         sharing.begin(scheduler.cluster, first)
-        with Progress(
-            TextColumn("replaying"), BarColumn(), MofNCompleteColumn(), TextColumn("jobs ended"), TimeElapsedColumn(), console=Console(stderr=True),
-            transient=True, disable=not sys.stderr.isatty(),
-        ) as progress:  # fmt: skip
-            task = progress.add_task("", total=sum(job.submit_s <= until for job in jobs))
+        with progress_bar() as progress:
+            task = progress.add_task("jobs that ended", total=sum(job.submit_s <= until for job in jobs))
             Replay(jobs, scheduler, restart_s=sharing.policy.restart_s, until=until, progress=lambda ended: progress.update(task, completed=ended)).run()
         scheduler.cluster.at(until)
         return scheduler.cluster

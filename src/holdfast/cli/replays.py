@@ -23,6 +23,7 @@ from holdfast.cli.png import drawable
 from holdfast.cli.sharing import Sharing, read_sharing
 from holdfast.cli.simulate import progress_bar, recording
 from holdfast.cli.words import one_line
+from holdfast.detect.rules.units import BadNumber, duration_s
 from holdfast.errors import HoldfastError, UserError
 from holdfast.simulate.audit import Audit, audit_of
 from holdfast.simulate.cores import Watch, cores, on_cores, reached
@@ -40,7 +41,6 @@ _FAILING_ON_S = 30 * 86400.0  # After the last job came.
 _REPLAYS = 10_000  # At once.
 _BARS = 8  # Of the progress, and plots; for more replays there is one bar for all, and no plot.
 _SHORT = 2000  # Jobs: done in a second, which is less than other processes take to start.
-_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,10 +133,10 @@ def run_replay(asked: Asked, *, as_json: bool, png: Path | None = None) -> int:
 def seconds(text: str, option: str) -> float:
     """A time such as 30m or 7d."""
     try:
-        value = float(text[:-1]) * _UNITS_S[text[-1:]]
-    except (ValueError, KeyError):
-        value = math.nan
-    if not 0 <= value < math.inf:
+        value = duration_s(text)
+    except BadNumber:
+        value = math.inf
+    if value == math.inf:
         raise UserError(f"{option} {text!r} is no time; expected one such as 90s, 30m, 12h or 7d")
     return value
 

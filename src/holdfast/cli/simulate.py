@@ -6,7 +6,7 @@ import json
 import shlex
 import signal
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -28,16 +28,19 @@ _OF_REPLAYS = (
 )  # fmt: skip
 _OF_WORLDS = ("story",)
 _FEW = 10  # Seeds of which each hash is shown.
+_DIGITS = 15  # Of a seed, or of how many.
 
 
-def fitting(given: Iterable[str], *, replay: bool) -> None:
-    """Refuses what a person says for nothing: of a trace where there is none, of made-up faults where there is one."""
+def fitting(given: Collection[str], *, replay: bool) -> None:
+    """Refuses what a person says for nothing: of a trace where there is none, of made-up faults where there is one, of repairs where nothing fails."""
     for name in given:
         option = f"--{name.replace('_', '-')}"
         if name in _OF_REPLAYS and not replay:
             raise UserError(f"{option} is for the replay of a trace, and none is given; add --trace FILE, or leave out {option}")
         if name in _OF_WORLDS and replay:
             raise UserError(f"{option} is for made-up faults, and here a trace is replayed; leave out {option}, or --trace")
+    if "repair_hours" in given and not {"node_mtbf_hours", "failures"} & {*given}:
+        raise UserError("--repair-hours says when nodes are back, and none fail; give --node-mtbf-hours, such as 6000, or --failures FILE")
 
 
 def seeds_of(text: str, start: int | None, *, usual: int) -> range:
@@ -45,6 +48,8 @@ def seeds_of(text: str, start: int | None, *, usual: int) -> range:
     first, dash, last = (part.strip() for part in text.partition("-"))
     if not all(part.isdecimal() and part.isascii() for part in ((first, last) if dash else (first or str(usual),))):
         raise UserError(f"--seeds {text!r} is neither how many seeds nor a range of them; expected a number such as 1000, or 200-299")
+    if max(len(first), len(last)) > _DIGITS:
+        raise UserError(f"--seeds {text[:40]} has a number of {max(len(first), len(last))} digits; expected {_DIGITS} or fewer")
     if not dash:
         count = int(first or usual)
         if not count:
@@ -147,6 +152,7 @@ def _show_survey(asked: Worlds, found: Survey) -> None:
 
 
 def progress_bar() -> Progress:
+    """For whoever looks; nothing where nobody does."""
     return Progress(
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), console=Console(stderr=True), transient=True,
         disable=not sys.stderr.isatty(),

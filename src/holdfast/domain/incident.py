@@ -86,6 +86,15 @@ class Incident:
         """When each plan that was carried out was begun with."""
         return tuple(line.at for line in self.story if line.what.startswith(f"{IncidentPhase.ACTING}:"))
 
+    @property
+    def carried_out(self) -> tuple[tuple[Plan, float], ...]:
+        """Each plan that was begun with, and when. What was only proposed is none of them, and comes before them in an incident that was a warning first."""
+        begun, found = [line for line in self.story if line.what.startswith(f"{IncidentPhase.ACTING}:")], []
+        for plan in reversed(self.plans):
+            if begun and begun[-1].what.endswith(f"{plan.name}: {plan.because}"):
+                found.append((plan, begun.pop().at))
+        return tuple(reversed(found))
+
     def act(self, at: float, plan: Plan) -> Incident:
         """The plan of one that stands beside its gang is begun with."""
         return self.tell(at, f"{IncidentPhase.ACTING}: {plan.name}: {plan.because}")

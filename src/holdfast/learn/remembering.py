@@ -51,14 +51,13 @@ def _node(incident: Incident) -> str:
 
 
 def _remedies(incident: Incident) -> tuple[PastRemedy, ...]:
-    """Every plan but the last met another fault. The last one is counted when it is known what came of it: a job may end before. What each cost is the time
-    from when it was chosen to when the next one was, or to the end."""
-    chosen_at = incident.acted
-    ends = [*chosen_at[1:], incident.closed_at if incident.closed_at is not None else (chosen_at or [0.0])[-1]]
-    acted = [plan for plan in incident.plans if plan.rung.name != "STOP"]
+    """Every plan that was carried out but the last met another fault. The last one is counted when it is known what came of it: a job may end before. What
+    each cost is the time from when it was begun with to when the next one was, or to the end."""
+    done = incident.carried_out
+    ends = [*(at for _, at in done[1:]), incident.closed_at if incident.closed_at is not None else done[-1][1]] if done else []
     found = []
-    for place, (plan, at, end) in enumerate(zip(acted, chosen_at, ends, strict=False)):
-        last = place == len(incident.plans) - 1
+    for (plan, at), end in zip(done, ends, strict=True):
+        last = plan is incident.plans[-1]
         if not last or incident.outcome or incident.phase is IncidentPhase.GAVE_UP:
             worked = last and incident.outcome == "worked"
             found.append(PastRemedy(rung=plan.name, worked=worked, cost_s=max(0.0, end - at)))

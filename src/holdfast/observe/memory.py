@@ -18,6 +18,8 @@ from holdfast.domain.signal import Signal
 from holdfast.observe import cgroup
 from holdfast.observe.reread import Reread, number_after, whole_number
 
+_ENDLESS = 1 << 62
+
 
 class Memory:
     name = "memory"
@@ -76,7 +78,8 @@ class Memory:
 def left_for(pid: int, proc: Path = Path("/proc")) -> tuple[int, int]:
     """What a process can still have, on the machine and in each group it is in, and of how much. Without an answer there is no end."""
     text = Reread(proc / "meminfo").read()
-    found = [(_kib(text, b"MemAvailable:") or 1 << 62, _kib(text, b"MemTotal:") or 1 << 62)]
+    available, total = _kib(text, b"MemAvailable:"), _kib(text, b"MemTotal:")
+    found = [(_ENDLESS if available is None else available, _ENDLESS if total is None else total)]
     place = cgroup.find(pid, proc).get("memory")
     for directory in place.upwards() if place is not None else ():
         limit = cgroup.limit_of(directory, place.version) if place is not None else None

@@ -45,7 +45,7 @@ class Auditor:
         served = {start.job for start in decisions.starts}
         emergency = {start.job for start in decisions.starts if start.job in cluster.jobs and cluster.jobs[start.job].priority.crosses}
         for mended in decisions.mends:
-            self._mended(mended, now)
+            self._mended(mended)
         runs = self._guaranteed()
         for resize in decisions.resizes:
             self._resized(resize.job, resize.extras)
@@ -119,7 +119,7 @@ class Auditor:
         self._kept.pop(id, None)
         self._ceiling(id)
 
-    def _mended(self, mended: Mend, now: float) -> None:
+    def _mended(self, mended: Mend) -> None:
         """A gang that lost nodes goes on elsewhere, whole; or waits, and what it had left is kept for it."""
         id, cluster = mended.job, self.cluster
         before = {node for key in (id, f"extras of {id}") for node, _ in self._on.get(key, ())}
@@ -159,11 +159,13 @@ class Auditor:
                     self._fail(f"I13: {id} stands on {nodes[node].name}, which is out")
 
     def _places_kept(self, decisions: Decisions) -> None:
-        """I14: a gang that lost nodes, and for which others are held, has its reservation until it starts."""
+        """I14: a gang that lost nodes, and for which others are held, has its reservation until it starts, or may not start for a limit or a ceiling."""
         if self._kept:
+            cluster = self.cluster
             for id in self._kept.keys() - {one.job for one in decisions.reservations}:
                 del self._kept[id]
-                self._fail(f"I14: {id} lost nodes, waits, and its reservation was given away")
+                if cluster.permits(cluster.jobs[id]) and not cluster.above_ceiling(cluster.jobs[id]):
+                    self._fail(f"I14: {id} lost nodes, waits, and its reservation was given away")
 
     def _loops(self, id: str) -> None:
         """I15: nobody is evicted for a job in a crash loop, unless it has waited as long as anybody, or what it gets is its group's guarantee."""

@@ -50,7 +50,7 @@ class Cluster(Acting):
         for need in [need for need in job.missing if need in self.done]:
             del job.missing[need]
         for need in job.missing:
-            self._needed_by.setdefault(need, []).append(job)
+            self._needed_by.setdefault(need, {})[job] = None
         if not job.missing:
             self._consider(job, now)
         return job
@@ -85,6 +85,8 @@ class Cluster(Acting):
             self._stop(job, now)
         elif not job.missing:
             self._leave_queue(job)
+        for need in job.missing:
+            del self._needed_by[need][job]
         job.ticket += 1
         self._wanted[job.account] -= job.gpus_most
         if not job.missing:
@@ -195,9 +197,9 @@ class Cluster(Acting):
                 self._become_overdue(job)
             elif kind == TRIED:
                 self._trial_over(job)
-                self._loosen(job, now)
+                self._loosen(job)
             elif kind == LOOSE:
-                self._loosen(job, now)
+                self._loosen(job)
             elif kind == BACK:
                 del self.aside[job]
                 self._queue(job, now)
@@ -228,7 +230,7 @@ class Cluster(Acting):
             self.done = dict.fromkeys(list(self.done)[DONE_KEPT:])
         for job in self._needed_by.pop(id, ()):
             del job.missing[id]
-            if not job.missing and self.jobs.get(job.request.id) is job:  # Else it was withdrawn.
+            if not job.missing:
                 self._consider(job, now)
 
     def _judged(self, node: int, health: Health) -> None:
@@ -243,7 +245,7 @@ class Cluster(Acting):
             self.wounded.setdefault(job, set()).add(node)
         return tuple(job.request.id for job in hit)
 
-    def _loosen(self, job: Job, now: float) -> None:
+    def _loosen(self, job: Job) -> None:
         if self._evictions_left(job) > 0:
             self.fleet.loosen(job)
         elif self.policy.evictions_a_day:
@@ -290,7 +292,7 @@ class Cluster(Acting):
             return self.jobs[id].request if id in self.jobs else None
 
         check_needs(request, find, self.done)
-        if request.id in request.needs or request.id in self._needed_by:  # Only who is needed can close a circle.
+        if request.id in request.needs or self._needed_by.get(request.id):  # Only who is needed can close a circle.
             check_circle(request, find)
 
     def _refuse_ordinary(self, request: JobRequest) -> NoReturn:

@@ -25,6 +25,7 @@ from holdfast.schedule.mend import Mend, mend
 from holdfast.schedule.place import Health
 from holdfast.schedule.preempt import Moves, find_moves
 from holdfast.schedule.reserve import backfill_place, may_reserve, part_for, reserve_for
+from holdfast.schedule.tree import ROOT
 
 _STEPPED_OVER = 8
 _FIRM = (Lane.ADMIN, Lane.DUE, Lane.WHOLE)  # Who starts from these is not evicted for ordinary work.
@@ -114,7 +115,7 @@ class _Cycle:
 
     def _administrators(self) -> None:
         waiting, tried, why = self.cluster.waiting, set[int](), "administrators' work comes first"
-        while (job := self._first(Lane.ADMIN, [size for size in waiting.sizes(Lane.ADMIN) if size not in tried])) is not None:
+        while (job := self._next(Lane.ADMIN, [size for size in waiting.sizes(Lane.ADMIN) if size not in tried])) is not None:
             if not (self._start_free(job, why, firm=True) or self._start_evicting(job, why, anybody=True)):
                 tried |= {size for size in waiting.sizes(Lane.ADMIN) if size >= job.gpus}
 
@@ -125,7 +126,7 @@ class _Cycle:
             for lane in (Lane.DUE, Lane.WHOLE, Lane.TRIAL, Lane.REST):
                 while True:
                     room = cluster.tree.quotas[account] - cluster.gpus[account]
-                    job = self._next_of(lane, account, [size for size in cluster.waiting.sizes(lane, account) if size <= room])
+                    job = self._next(lane, [size for size in cluster.waiting.sizes(lane, account) if size <= room], account)
                     if job is None:
                         break
                     why = f"{cluster.tree.name(account)} is below its quota"
@@ -151,8 +152,10 @@ class _Cycle:
         """Those that are due, in order: who has nodes reserved, then the queue, up to one that gets neither a place nor a reservation: nobody passes it."""
         cluster = self.cluster
         for reserved, kept in list(cluster.reservations.items()):
-            if (cluster.tree.limited and not cluster.permits(reserved)) or self._above_ceiling(reserved):
-                continue  # Others of its account started meanwhile.
+            self._above_ceiling(reserved)  # In a lower class, where there is one, it may start now.
+            if (cluster.tree.limited and not cluster.permits(reserved)) or cluster.above_ceiling(reserved):
+                cluster.drop_reservation(reserved)  # Others of its account started meanwhile: nobody is to wait for it while it waits for them.
+                continue
             old = self.now - kept.made_at >= cluster.policy.reservation_kept_s
             if not self._start_due(reserved) and old and not self._start_moving(reserved):
                 reserve_for(cluster, reserved, self.now)
@@ -201,17 +204,17 @@ class _Cycle:
         cluster = self.cluster
         waiting, fleet, why = cluster.waiting, cluster.fleet, "nobody before it can use these GPUs now"
         for lane in (Lane.DUE, Lane.WHOLE, Lane.TRIAL, Lane.REST):
-            while (job := self._first(lane, [size for size in waiting.sizes(lane) if fleet.fits(size)])) is not None:
+            while (job := self._next(lane, [size for size in waiting.sizes(lane) if fleet.fits(size)])) is not None:
                 self._start_free(job, why)
         for lane in (Lane.TRIAL, Lane.REST):
             stuck = fleet.gpus_max + 1
-            while fleet.held and (job := self._first(lane, [size for size in waiting.sizes(lane) if size < stuck and size <= fleet.free_gpus])) is not None:
+            while fleet.held and (job := self._next(lane, [size for size in waiting.sizes(lane) if size < stuck and size <= fleet.free_gpus])) is not None:
                 place = backfill_place(cluster, job, self.now)
                 if place is None:
                     stuck = job.gpus
                 else:
                     self._start(job, place, why)
-        if cluster.elastic:
+        if any(job.extras for job in cluster.elastic):
             self._fill_from_extras()
         if fleet.suspects:
             self._fill_suspects()
@@ -219,20 +222,22 @@ class _Cycle:
     def _fill_from_extras(self) -> None:
         """What elastic jobs have grown by beyond their part, to accounts that are below theirs: least charged first."""
         cluster, why = self.cluster, "it is below its part, and others have grown beyond theirs"
+        entitled = cluster.entitled()  # For what runs and waits, so that it is the same whoever starts.
         for lane in (Lane.DUE, Lane.WHOLE, Lane.TRIAL, Lane.REST):
-            for user in cluster.waiting.users(lane) if any(job.extras for job in cluster.elastic) else ():
+            for user in cluster.waiting.users(lane):
                 stuck = cluster.fleet.gpus_max + 1
-                while (job := self._next_of(lane, user, [size for size in cluster.waiting.sizes(lane, user) if size < stuck])) is not None:
-                    lent = lent_to(cluster, job, by_share=True)
+                while (job := self._next(lane, [size for size in cluster.waiting.sizes(lane, user) if size < stuck], user)) is not None:
+                    lent = lent_to(cluster, job, entitled=entitled)
                     if not (lent and self._start_on_extras(job, why, lent)):
                         stuck = job.gpus
 
-    def _next_of(self, lane: Lane, account: int, sizes: Collection[int]) -> Job | None:
-        """The next job of one account that no limit or ceiling is in the way of, also above it."""
+    def _next(self, lane: Lane, sizes: Collection[int], account: int = ROOT) -> Job | None:
+        """The next job of an account, or of all, that no limit or ceiling is in the way of, also above it."""
         cluster = self.cluster
         sizes = [size for size in sizes if size <= cluster.room_above(account)]
-        job = cluster.waiting.next(lane, sizes, account) if sizes else None
-        return self._next_of(lane, account, sizes) if job is not None and self._above_ceiling(job) else job
+        while (job := cluster.waiting.next(lane, sizes, account)) is not None and self._above_ceiling(job):
+            pass  # It stands elsewhere now.
+        return job
 
     def _fill_suspects(self) -> None:
         """Suspect nodes, with small preemptible work; the first of the others in each lane are stepped over, a few at a time."""
@@ -240,7 +245,7 @@ class _Cycle:
         for lane in (Lane.TRIAL, Lane.REST):
             aside: list[Job] = []
             small = [size for size in cluster.waiting.sizes(lane) if size <= cluster.policy.small_gpus]
-            while len(aside) < _STEPPED_OVER and (job := self._first(lane, small)) is not None:
+            while len(aside) < _STEPPED_OVER and (job := self._next(lane, small)) is not None:
                 place = cluster.fleet.find_among(job.gpus, cluster.fleet.suspects)
                 if place is None:
                     break
@@ -251,10 +256,6 @@ class _Cycle:
                     cluster.waiting.remove(job)
             for job in aside:
                 cluster.step_back(job)
-
-    def _first(self, lane: Lane, sizes: Collection[int]) -> Job | None:
-        job = self.cluster.waiting.next(lane, sizes) if sizes else None
-        return self._first(lane, sizes) if job is not None and self._above_ceiling(job) else job
 
     def _above_ceiling(self, job: Job) -> bool:
         """Whether a job is above the ceiling of its class. It stands in a lower one now; or, where there is none, aside until others of its class end."""

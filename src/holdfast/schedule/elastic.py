@@ -11,6 +11,7 @@ charged least. Limits and ceilings hold for extras as for jobs, and a job that w
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from holdfast.schedule.cluster import Cluster
 from holdfast.schedule.job import Job, Placement
@@ -20,14 +21,12 @@ Lent = dict[int, dict[Job, int]]  # By node: extras that may go, and whose.
 _ROUNDING = 1e-6
 
 
-def lent_to(cluster: Cluster, job: Job, *, by_share: bool = False) -> Lent:
-    """The extras that go for this job, should it need them; all of them together leave every guarantee whole. `by_share` for who has no claim but his part."""
-    owners = [owner for owner in cluster.elastic if owner.extras]
-    entitled = cluster.entitled() if by_share and owners else {}
+def lent_to(cluster: Cluster, job: Job, *, entitled: Mapping[int, float] | None = None) -> Lent:
+    """The extras that go for this job, should it need them; all of them together leave every guarantee whole. `entitled` for who has no claim but his part."""
     slack: dict[int, int] = {}
     lent: Lent = {}
-    for owner in owners:
-        if by_share and not _has_claim(cluster, job, owner, entitled):
+    for owner in cluster.elastic:
+        if not owner.extras or (entitled is not None and not _has_claim(cluster, job, owner, entitled)):
             continue
         guards = [account for account in owner.line if cluster.tree.quotas[account] and account not in job.line]
         left = min((slack.setdefault(account, cluster.gpus[account] - cluster.tree.quotas[account]) for account in guards), default=owner.gpus_now)
@@ -114,13 +113,13 @@ def _take(cluster: Cluster, owner: Job, node: int, gpus: int, now: float) -> Non
     cluster.resize(owner, tuple((other, count) for other, count in kept if count), now)
 
 
-def _has_claim(cluster: Cluster, job: Job, owner: Job, entitled: dict[int, float]) -> bool:
+def _has_claim(cluster: Cluster, job: Job, owner: Job, entitled: Mapping[int, float]) -> bool:
     """Whether a job that is nothing but waiting may have extras of another: always within its account; else from who is above his part, when it is below."""
     mine, others = _apart(job, owner)
     return mine == others or (cluster.gpus[mine] < entitled[mine] - _ROUNDING and cluster.gpus[others] > entitled[others] + _ROUNDING)
 
 
-def _above(cluster: Cluster, job: Job, owner: Job, entitled: dict[int, float]) -> int:
+def _above(cluster: Cluster, job: Job, owner: Job, entitled: Mapping[int, float]) -> int:
     """How many GPUs another's account can give to one that may grow: what the one is above its part, as far as the other is below; nothing of a guarantee."""
     _, others = _apart(job, owner)
     below = [entitled[account] - cluster.gpus[account] for account in job.line if account not in owner.line]

@@ -89,8 +89,8 @@ def _as_yesterday(cluster: Cluster) -> Iterator[tuple[float, JobRequest]]:
     if not recent:
         return
     for day in range(1, round(_AHEAD_S / _DAY_S)):
-        for at, request in recent:
-            yield at + day * _DAY_S, replace(request, id=f"{request.id} {day} days later", needs=())
+        for number, (at, request) in enumerate(recent):  # Not by its name, which may have been used again.
+            yield at + day * _DAY_S, replace(request, id=f"newcomer {number}, {day} days later", needs=())
 
 
 def _holds(end: tuple[float, int, float, Job]) -> bool:

@@ -115,7 +115,9 @@ class Care:
                 del self._look_at[node]
                 nodes.append(node)
         for node in nodes:
-            if self.verdict(node, now)[0] is Health.SUSPECT:
+            if now < self.draining.get(node, -math.inf):
+                self._look(node, self.draining[node])  # It was to be looked at before its end already, which put that look off.
+            elif self.verdict(node, now)[0] is Health.SUSPECT:
                 self._look_later(node, now)
         return nodes
 

@@ -54,7 +54,7 @@ class Known:
         self.reservations: dict[Job, Reservation] = {}
         self.aside: dict[Job, Aside] = {}  # That are considered, wait, and stand in no queue.
         self.done: dict[str, None] = {}  # Jobs that ended well, or made what they are needed for: the latest.
-        self._needed_by: dict[str, list[Job]] = {}
+        self._needed_by: dict[str, dict[Job, None]] = {}  # By what is needed: who waits for it.
         self.care = Care(len(self.fleet.nodes), self.policy)
         self.wounded: dict[Job, set[int]] = {}  # Running jobs that have lost what they had on these nodes; the next cycle mends them.
         self.gpus: list[int] = []  # Running, by account,

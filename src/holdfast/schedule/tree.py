@@ -127,11 +127,6 @@ def _in_proportion(amount: int, given: Sequence[int]) -> list[int]:
     return parts
 
 
-def tree_of(rows: Iterable[tuple[str, str | None, float]], *, capacity_gpus: int) -> Tree:
-    """A tree from (name, name of the parent or None, weight), as a table holds it; refused when it goes round in a circle."""
-    return Tree(in_tree((Account(name=name, weight=weight), parent) for name, parent, weight in rows), capacity_gpus=capacity_gpus)
-
-
 def in_tree(rows: Iterable[tuple[Account, str | None]]) -> list[Account]:
     """Accounts that name their group, by its whole path or by a name that only one has, with the path to it; refused when one is inside itself."""
     given = list(rows)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
@@ -67,10 +67,6 @@ class Ran:
     lost_gpu_s: float = 0.0
     run: int = 0  # Counts starts and resizes: an end that was foreseen before the last one is none.
 
-    def worked_s(self, now: float) -> float:
-        """Work done since it started, saved or not."""
-        return max(0.0, now - self.started - self.restart_s) * self.gpus / self.job.gpus
-
 
 @dataclass(slots=True)
 class FailureCount:
@@ -105,37 +101,19 @@ class Replay:
     _changed: int = 0  # So many of the outages' changes have happened.
 
     def run(self) -> Replay:
-        arrivals = sorted(self.jobs, key=lambda job: job.submit_s)
+        if self.outages is not None and not isinstance(self.scheduler, OnNodes):
+            raise UserError("this policy counts GPUs in one pool and has no nodes that could fail; replay failures under holdfast or health-blind")
+        arrivals = deque(sorted(self.jobs, key=lambda job: job.submit_s))
         self.ran = {job.id: Ran(job) for job in arrivals}
         for job in arrivals:
             if job.hangs_until:
                 self._hang.setdefault(job.hangs_until, []).append(job.id)
-        digest, next_arrival, now = hashlib.sha256(), 0, -math.inf
-        if self.outages is not None and not isinstance(self.scheduler, OnNodes):
-            raise UserError("this policy counts GPUs in one pool and has no nodes that could fail; replay failures under holdfast or health-blind")
-        while True:
-            while self._ends and self.ran[self._ends[0][2]].run != self._ends[0][3]:
-                heapq.heappop(self._ends)  # Of a run that was cut short: it must not even wake the scheduler, for that would tell when it would have ended.
-            arrival = arrivals[next_arrival].submit_s if next_arrival < len(arrivals) else math.inf
-            at = min(arrival, self._ends[0][0] if self._ends else math.inf, max(now, self.scheduler.next_at()))
-            if self.outages is not None:
-                if self._ended == len(arrivals):
-                    break
-                at = min(at, self.outages[self._changed][0] if self._changed < len(self.outages) else math.inf)
-            if at == math.inf or at > self.until:
-                break
+        digest, now = hashlib.sha256(), -math.inf
+        while (at := self._next_at(arrivals, now)) <= self.until and at < math.inf:
             if self.outages is not None and isinstance(self.scheduler, OnNodes) and now > -math.inf:
                 self.failed.suspect_gpu_s += self.scheduler.suspect_gpus() * (at - now)
             now = at
-            while self._ends and self._ends[0][0] <= now:
-                _, _, id, run = heapq.heappop(self._ends)
-                if self.ran[id].run == run:
-                    self._end(self.ran[id], now)
-            if self.outages is not None:
-                self._break(self.outages, now)
-            while next_arrival < len(arrivals) and arrivals[next_arrival].submit_s <= now:
-                self._arrive(arrivals[next_arrival], now)
-                next_arrival += 1
+            self._happen(arrivals, now)
             decisions = self.scheduler.decide(now)
             self.events += 1
             self._perform(decisions, now)
@@ -149,6 +127,28 @@ class Replay:
             self.stuck = tuple(id for id, one in self.ran.items() if math.isnan(one.end))
         self.hash = digest.hexdigest()
         return self
+
+    def _next_at(self, arrivals: Sequence[TraceJob], now: float) -> float:
+        """When something happens next; infinity when nothing will that matters to a job."""
+        while self._ends and self.ran[self._ends[0][2]].run != self._ends[0][3]:
+            heapq.heappop(self._ends)  # Of a run that was cut short: it must not even wake the scheduler, for that would tell when it would have ended.
+        at = min(arrivals[0].submit_s if arrivals else math.inf, self._ends[0][0] if self._ends else math.inf, max(now, self.scheduler.next_at()))
+        if self.outages is None:
+            return at
+        if self._ended == len(self.ran):
+            return math.inf
+        return min(at, self.outages[self._changed][0] if self._changed < len(self.outages) else math.inf)
+
+    def _happen(self, arrivals: deque[TraceJob], now: float) -> None:
+        """Jobs end, nodes fail and are back, jobs come."""
+        while self._ends and self._ends[0][0] <= now:
+            _, _, id, run = heapq.heappop(self._ends)
+            if self.ran[id].run == run:
+                self._end(self.ran[id], now)
+        if self.outages is not None:
+            self._break(self.outages, now)
+        while arrivals and arrivals[0].submit_s <= now:
+            self._arrive(arrivals.popleft(), now)
 
     def _arrive(self, job: TraceJob, now: float) -> None:
         """A job is submitted, or held until what it needs has ended. What has ended already is needed no more."""
@@ -176,16 +176,12 @@ class Replay:
             again = {start.job for start in decisions.starts}
             for mended in decisions.mends:
                 self._mend(self.ran[mended.job], mended, now, again=mended.job in again)
+        for resize in decisions.resizes:  # Before evictions: who gave extras, was evicted and starts again begins without any.
+            self._resize(self.ran[resize.job], resize.gpus, now)
         for eviction in decisions.evictions:
             self._evict(self.ran[eviction.job], now)
         for start in decisions.starts:
             self._start(self.ran[start.job], start.gpus, now)
-        for resize in decisions.resizes:
-            one = self.ran[resize.job]
-            if not math.isnan(one.started):
-                one.done_s += one.worked_s(now)
-                one.started, one.restart_s, one.gpus = now, max(0.0, one.started + one.restart_s - now), resize.gpus
-                self._foresee(one, now)
         for watcher in self.watchers:
             watcher.decided(decisions, now)
 
@@ -196,10 +192,24 @@ class Replay:
         one.started, one.gpus = now, gpus
         self._foresee(one, now)
 
+    def _resize(self, one: Ran, gpus: int, now: float) -> None:
+        if not math.isnan(one.started):
+            one.done_s += self._worked_s(one, now)
+            one.started, one.restart_s, one.gpus = now, max(0.0, one.started + one.restart_s - now), gpus
+            self._foresee(one, now)
+
+    def _hangs(self, one: Ran) -> bool:
+        """Whether it waits for what another makes."""
+        return bool(one.job.hangs_until) and math.isnan(self.ran[one.job.hangs_until].end)
+
+    def _worked_s(self, one: Ran, now: float) -> float:
+        """Work done since it started, saved or not, in seconds at the size that was asked for."""
+        return 0.0 if self._hangs(one) else max(0.0, now - one.started - one.restart_s) * one.gpus / one.job.gpus
+
     def _foresee(self, one: Ran, now: float) -> None:
         one.run += 1
-        if one.job.hangs_until and math.isnan(self.ran[one.job.hangs_until].end):
-            return  # It waits for what another makes.
+        if self._hangs(one):
+            return
         left_s = max(0.0, one.job.duration_s - one.done_s) * one.job.gpus / one.gpus
         heapq.heappush(self._ends, (now + one.restart_s + left_s, self.events, one.job.id, one.run))
 
@@ -216,7 +226,7 @@ class Replay:
 
     def _set_back(self, one: Ran, now: float) -> float:
         """A job stops in the middle. GPU-seconds that were for nothing."""
-        done = one.done_s + (one.worked_s(now) if not (one.job.hangs_until and math.isnan(self.ran[one.job.hangs_until].end)) else 0.0)
+        done = one.done_s + self._worked_s(one, now)
         saved = max(one.done_s, done // self.checkpoint_every_s * self.checkpoint_every_s)
         lost_gpu_s = (done - saved) * one.job.gpus + min(one.restart_s, now - one.started) * one.gpus
         one.lost_gpu_s += lost_gpu_s

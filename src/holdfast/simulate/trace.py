@@ -5,6 +5,7 @@ is left out, with its line and the reason, as is one that needs what is not ther
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +19,6 @@ _NEEDED = ("job_id", "submit_s", "duration_s", "gpus")
 _NO_NUMBER = ("nan", "inf", "infinity")  # As some write where nothing is known.
 _BETWEEN_NEEDS = re.compile(r"[;\s]+")
 _NAMED = 6  # Jobs of a circle.
-_RANKS = {-1: "low", 0: "medium", 1: "high"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,6 +204,9 @@ def _priority(text: str | None) -> str:
     if text in CLASSES or not text:
         return text or "medium"
     try:
-        return _RANKS[max(-1, min(1, round(float(text))))]
-    except (ValueError, OverflowError):
-        raise ValueError(f"priority {text[:40]!r} is no class; expected one of {', '.join(CLASSES)}, or a number: below 0 low, above 0 high") from None
+        rank = float(text)
+    except ValueError:
+        rank = math.nan
+    if not math.isfinite(rank):
+        raise ValueError(f"priority {text[:40]!r} is no class; expected one of {', '.join(CLASSES)}, or a number: below 0 low, above 0 high")
+    return "low" if rank < 0 else "high" if rank > 0 else "medium"
