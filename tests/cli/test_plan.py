@@ -193,7 +193,6 @@ def test_a_job_in_which_nothing_failed_is_not_one_that_never_fails(tmp_path: Pat
         (("--gpus", "8", "--network-gb-per-s", "1.2"), "--state-gb"),
         (("--gpus", "8", "--state-gb", "-1"), "--state-gb"),
         (("--gpus", "8", "--state-gb", "7", "--network-gb-per-s", "0"), "--network-gb-per-s"),
-        (("--gpus", "8", "--network-gb-per-s", "3"), "give --state-gb too"),
         (("--gpus", "8", "--replicas", "9"), "more than the 8 GPUs"),
         (("--gpus", "8", "--years", "3"), "--parameters"),
         (("--gpus", "8", "--parameters", "7B"), "--tokens and --within"),

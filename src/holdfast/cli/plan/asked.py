@@ -106,8 +106,6 @@ def understood(asked: Asked) -> Understood:
     gpus = asked.gpus or (measured.gpus if measured is not None else None)
     if gpus is None:
         raise UserError("how many GPUs the job has is not known; give --gpus 16384, or --job JOB to plan for one that ran")
-    if asked.network_gb_per_s is not None and asked.state_gb is None:
-        raise UserError(f"--network-gb-per-s {asked.network_gb_per_s:g} is how fast a state comes; say how large it is: give --state-gb too, such as 7290")
     if asked.replicas > gpus:
         raise UserError(f"--replicas {asked.replicas} are more than the {count(gpus, 'GPU')} that would hold one each")
     if asked.network_gb_per_s is not None and asked.state_gb is None:
