@@ -8,12 +8,13 @@ of it is left, `diagnose` names the cause and `recover` chooses the rung; a new 
 
 Whatever arrives late carries an old generation and is dropped. Whatever is asked has an id and a deadline, and silence past it is an answer too.
 
-The story is told in seven files, one class each, and `Core` is all of them. Each calls what stands below it, and nothing above:
+The story is told in eight files, one class each, and `Core` is all of them. Each calls what stands below it, and nothing above:
 
     core.py       every event comes in here: jobs, answers, deadlines, what people say
     running.py    a gang that is up, and what is seen of it and its nodes
     checking.py   a node that was left for another is checked
     stopping.py   something is wrong, or somebody asks: the gang is stopped
+    restoring.py  the checkpoint a new gang restores was found, or none was
     deciding.py   what it was, and what to do
     forming.py    nodes, a generation, its store, its ranks
     base.py       the state, effects and who must answer them, incidents
