@@ -89,7 +89,7 @@ def act(state: State, incident: Incident) -> None:
     state.cordoned.setdefault(node, f"{_BECAUSE}{leading(incident.findings).because}")
     state.draining = tuple(dict.fromkeys((*state.draining, node)))
     checks.suspect(state, node, plan.because)
-    times = sum(is_planned(one) and one.plans[-1].drop == (node,) for one in state.incidents)
+    times = sum(is_planned(one) and bool(one.acted) and one.plans[-1].drop == (node,) for one in state.incidents)
     state.deadlines[BACK + node] = state.at + state.spec.policy.slow_back_s * 2.0 ** (times - 1)
 
 
@@ -148,7 +148,7 @@ def is_planned(incident: Incident) -> bool:
 
 
 def _is_to_prove(state: State, incident: Incident) -> bool:
-    if not is_planned(incident) or incident.is_open or incident.outcome or state.gang is None:
+    if not is_planned(incident) or not incident.acted or incident.is_open or incident.outcome or state.gang is None:
         return False
     node = incident.plans[-1].drop[0]
     return node not in state.gang.nodes and state.cordoned.get(node, "").startswith(_BECAUSE)
