@@ -133,10 +133,10 @@ def lift_all(state: State) -> None:
 
 
 def _give_back(state: State, node: str) -> None:
-    """On probation: it is taken last. Not at all, where its check has shown worse meanwhile."""
+    """On probation: it is taken last. Not at all, where it is to go, or its check has shown worse meanwhile."""
     state.deadlines.pop(BACK + node, None)
     if state.cordoned.get(node, "").startswith(_BECAUSE):
-        leaving.give_back(state, node)
+        leaving.give_back_unless_it_goes(state, node)
         state.avoided = tuple(dict.fromkeys((*state.avoided, node)))
         check = state.checks.get(node)
         if check is not None and check.verdict == "retired":
