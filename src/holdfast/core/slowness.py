@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from holdfast.core import checks, leaving, membership, verifying
+from holdfast.core import checks, leaving, membership, replicas, verifying
 from holdfast.diagnose.together import leading
 from holdfast.domain.finding import Finding
 from holdfast.domain.incident import Incident
@@ -122,8 +122,7 @@ def repaired(state: State, deadline: str) -> None:
 
 def spare_nobody(state: State) -> None:
     """Nodes are short."""
-    assert state.spec is not None
-    if len(membership.usable(state)) < state.spec.least_nodes:
+    if replicas.whole(state, len(membership.usable(state))) < replicas.least(state):
         lift_all(state)
 
 
