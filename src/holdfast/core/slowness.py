@@ -71,7 +71,7 @@ def stays(state: State, incident: Incident, deadline: str, why: Stay) -> None:
     """The first reason is told; what was not worth it is asked again, since spares come and time goes."""
     assert state.spec is not None
     if not any(line.what.startswith("stays: ") for line in incident.story):
-        _keep(state, incident.tell(state.at, f"stays: {why.because}"))
+        state.keep(incident.tell(state.at, f"stays: {why.because}"))
     state.deadlines[deadline] = state.at + (why.again_s or state.spec.policy.slow_back_s)
 
 
@@ -85,7 +85,7 @@ def act(state: State, incident: Incident) -> None:
     """The plan is carried out: the gang is to leave the node."""
     assert state.spec is not None
     plan, node = incident.plans[-1], incident.plans[-1].drop[0]
-    _keep(state, incident.act(state.at, plan))
+    state.keep(incident.act(state.at, plan))
     state.cordoned.setdefault(node, f"{_BECAUSE}{leading(incident.findings).because}")
     state.draining = tuple(dict.fromkeys((*state.draining, node)))
     checks.suspect(state, node, plan.because)
@@ -99,7 +99,7 @@ def settled(state: State) -> None:
     for incident in state.incidents:
         if _is_to_prove(state, incident):
             if not incident.costs:
-                _keep(state, replace(incident, costs=state.bill(incident.acted[-1])))
+                state.keep(replace(incident, costs=state.bill(incident.acted[-1])))
             state.deadlines.setdefault(f"{PROVE}{incident.id}", state.at + state.spec.policy.verify_s)
 
 
@@ -111,7 +111,7 @@ def proved(state: State, deadline: str) -> None:
     slow = [one for other in state.incidents if other.is_open for one in _standing(other) if not plan.take or _node(state, one) == plan.take[0]]
     said = f"{slow[0].because}, also without {left}, which is given back" if slow else f"nobody is slow without {left}"
     outcome = verifying.CAME_BACK if slow else verifying.WORKED
-    _keep(state, replace(incident.tell(state.at, f"{outcome}: {said}"), outcome=outcome))
+    state.keep(replace(incident.tell(state.at, f"{outcome}: {said}"), outcome=outcome))
     if slow:
         _give_back(state, left)
 
@@ -165,7 +165,3 @@ def _ranks(incident: Incident) -> set[int]:
 def _node(state: State, finding: Finding) -> str:
     assert state.gang is not None and state.spec is not None
     return finding.node or state.gang.nodes[finding.ranks[0] // state.spec.ranks_per_node]
-
-
-def _keep(state: State, incident: Incident) -> None:
-    state.incidents[incident.id - 1] = incident
