@@ -17,7 +17,7 @@ from observe.seeing import eventually, machine, may_make_groups
 from holdfast.agent.exits import Evidence, MemoryKills, classify, read_memory_kills, read_memory_kills_again
 from holdfast.agent.isolation.isolate import Isolation, isolate, member_of
 from holdfast.agent.isolation.rlimits import ProcessLimits, kept_by_processes, nice_of
-from holdfast.agent.isolation.v1 import Version1
+from holdfast.agent.isolation.v1 import Version1, raised
 from holdfast.domain.exit import ExitKind
 from holdfast.domain.fitting import Fitting
 from holdfast.domain.job import JobSpec
@@ -238,6 +238,15 @@ def test_version_1_writes_each_limit_where_its_controller_is(tmp_path: Path) -> 
         "memory/job/rank-0.g1/memory.memsw.limit_in_bytes": str(3 * GIB), "cpu/job/cpu.cfs_period_us": "100000", "cpu/job/cpu.cfs_quota_us": "150000",
         "cpu/job/cpu.shares": "512", "pids/job/pids.max": "64", "devices/job/devices.deny": "c 195:3 rwm",
     }  # fmt: skip
+
+
+def test_a_group_of_version_1_that_has_no_limit_yet_gives_no_more_than_was_asked_for(tmp_path: Path) -> None:
+    """An agent that died between making it and limiting it left it so; the kernel says a number of its own for it."""
+    (tmp_path / "job").mkdir()
+    limit = tmp_path / "job" / "memory.limit_in_bytes"
+    for there, wanted in ((str(2**63 - 4096), 8), (str(16 * GIB), 16)):
+        limit.write_text(there)
+        assert raised(GROWS, limit).memory_bytes == wanted * GIB
 
 
 @pytest.mark.root

@@ -142,6 +142,16 @@ def test_a_copy_that_is_torn_is_mended_and_what_is_good_of_it_stays(source: Path
     assert fetched == list(range(torn // BLOCK, 3))
 
 
+def test_a_copy_that_is_only_compared_again_counts_as_what_it_holds(source: Path, tmp_path: Path) -> None:
+    file = source / "shard"
+    file.write_bytes(os.urandom(BLOCK + 7))
+    stage(file, tmp_path)
+    os.utime(tmp_path / "data", ns=(0, 0))
+    reading = stage(file, tmp_path).reading()
+    assert reading is not None
+    assert (reading.done_bytes, reading.total_bytes) == (BLOCK + 7, BLOCK + 7)
+
+
 def test_what_is_no_longer_in_the_source_or_no_longer_asked_for_goes_and_what_others_put_there_stays(source: Path, tmp_path: Path) -> None:
     for name in ("deep/one", "deep/two", "old"):
         (source / name).parent.mkdir(exist_ok=True)

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from end_to_end.jobs import environment, eventually
 
-from holdfast.agent.watch import Watch
+from holdfast.agent.watch import Watch, _pace
 from holdfast.domain.beat import BEAT_FILE_BYTES, RESTORED
 from holdfast.domain.gauges import GPU_MEMORY, GPU_PEAK, GPU_SIZE, HOLDS, MESH, MICRO_BATCH, RESIZES
 from holdfast.trainer.beats import open_beats
@@ -154,6 +154,25 @@ for line in sys.stdin:
     beats.enter("step")
     print(flush=True)
 """
+
+
+def test_how_fast_a_rank_steps_is_counted_from_when_it_is_in_its_loop(tmp_path: Path) -> None:
+    """A restore may take minutes, in which it does no step and nothing leaks."""
+    watch = Watch(tmp_path, lambda generation, rank, pid: "")
+    beats = open_beats(watch.beat_path(1, 0), generation=1)
+    watch.add(0, 1, os.getpid())
+    worker = watch._workers[0]
+
+    def at(now: float, step: int) -> float:
+        beats.step = step
+        beats.beat()
+        watch.read()
+        return _pace(worker, now)
+
+    assert at(100.0, 0) == 0.0
+    beats.flags |= RESTORED
+    assert at(200.0, 40) == 0.0
+    assert at(201.0, 50) == 10.0
 
 
 def test_memory_that_will_soon_be_full_is_told_once_and_what_leaks_slowly_is_not(tmp_path: Path) -> None:

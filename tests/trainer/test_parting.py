@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import socket
 import time
@@ -135,25 +136,47 @@ def test_handlers_of_the_loop_let_it_pass_and_one_that_swallows_it_once_is_told_
 
 
 def test_who_does_not_leave_writes_down_why_for_whoever_gives_it_up(loop: Loop, tmp_path: Path) -> None:
-    said = []
+    why = tmp_path / f"cannot-{os.getpid()}"
 
     def wait_for_it() -> None:
         deadline = time.monotonic() + 30.0
-        while not said and time.monotonic() < deadline:
+        while not os.access(why, os.R_OK) and time.monotonic() < deadline:
             with contextlib.suppress(Parted):
                 time.sleep(0.01)
-                said.extend(one.read_text() for one in tmp_path.glob("cannot-*"))
 
     def body(step: int) -> None:
         if step == 1:
-            loop.tell()
+            with contextlib.suppress(Parted):
+                loop.tell()
+                time.sleep(60.0)
             wait_for_it()
         loop.train()
 
     loop.run(body)
-    assert "its script swallows that or takes long to clean up: it is in wait_for_it (test_parting.py:" in said[0]
+    assert "its script swallows that or takes long to clean up: it is in wait_for_it (test_parting.py:" in why.read_text()
     loop.parting.say_that_it_waits(1)
-    assert not list(tmp_path.glob("cannot-*")), "it has left after all"
+    assert not why.exists(), "it has left after all"
+
+
+def test_a_rank_is_told_to_leave_also_where_nothing_can_be_written_down(loop: Loop, tmp_path: Path) -> None:
+    (tmp_path / f"cannot-{os.getpid()}").symlink_to(tmp_path / "nowhere" / "at-all")
+    swallowed = []
+
+    def deaf(step: int) -> None:
+        if step == 1:
+            deadline = time.monotonic() + 1.2  # Twice as long as it takes until a reason is written down.
+            with contextlib.suppress(Parted):
+                loop.tell()
+                time.sleep(60.0)
+            while time.monotonic() < deadline:
+                with contextlib.suppress(Parted):
+                    time.sleep(max(0.0, deadline - time.monotonic()))
+            swallowed.append(step)
+            time.sleep(60.0)
+        loop.train()
+
+    assert loop.run(deaf).step == 1
+    assert swallowed == [1]
 
 
 def test_a_word_for_another_generation_is_not_for_this_one(loop: Loop) -> None:

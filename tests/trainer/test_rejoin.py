@@ -5,8 +5,10 @@ The test is the agent here: it says its words into the ranks' pipes and reads wh
 
 from __future__ import annotations
 
+import functools
 import json
 import os
+import re
 import signal
 import time
 from datetime import timedelta
@@ -18,6 +20,7 @@ from trainer.gang import Gang
 
 from holdfast.domain.beat import BEAT_FILE_BYTES, WAITS, WHOLE, read_beat
 from holdfast.trainer.handing import NOBODY_CODE
+from holdfast.trainer.rejoining import _forget_meshes
 
 PATIENCE_S = 60.0
 RANKS = 2
@@ -332,3 +335,10 @@ def expect_no_growth(tmp_path: Path) -> None:
             assert lives[-1][what] <= max(life[what] for life in lives[1:4]), f"{what} of rank {rank} grew: {[life[what] for life in lives]}"
         grown = lives[-1]["memory"] - lives[3]["memory"]
         assert grown < (4 << 20) + TIMES * (64 << 10), f"rank {rank} grew by {grown} bytes in {TIMES - 3} rejoins"
+
+
+def test_what_a_script_keeps_of_results_of_its_own_is_left_alone_and_in_nobodys_way() -> None:
+    matched = functools.lru_cache(re.compile("a+").match)  # Of no module: it is a method of an object that is not written in Python.
+    assert matched("aa") is not None
+    _forget_meshes()
+    assert matched.cache_info().currsize == 1

@@ -219,8 +219,8 @@ class Staging:
             for number in range(-(-file.made_from[0] // BLOCK_BYTES)):
                 if self._leaving:
                     raise OSError("the agent leaves")
-                if number < len(known.sums) and _sum(_block(copy, number)) == known.sums[number]:
-                    self._done_bytes += BLOCK_BYTES
+                if number < len(known.sums) and _sum(there := _block(copy, number)) == known.sums[number]:
+                    self._done_bytes += len(there)
                     continue
                 block = _block(source, number)
                 copy.seek(number * BLOCK_BYTES)

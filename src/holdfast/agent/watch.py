@@ -312,7 +312,7 @@ def _table(worker: _Worker) -> dict[str, float]:
 
 def _pace(worker: _Worker, now: float) -> float:
     """Steps in a second, since it was first seen in its loop."""
-    if worker.beat is None:
+    if worker.beat is None or not worker.beat.flags & RESTORED:
         return 0.0
     if worker.paced is None:
         worker.paced = (now, worker.beat.step)

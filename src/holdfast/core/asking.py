@@ -21,7 +21,7 @@ def waiting(state: State) -> Incident | None:
     """The incident whose plan waits for a person: the gang is gone, or still runs and is left as it is."""
     if DEADLINE in state.deadlines:
         return next((one for one in reversed(state.incidents) if one.is_open and not one.stands and one.plans), None)
-    return next((one for one in reversed(state.incidents) if one.is_open and one.stands and one.plans), None)
+    return next((one for one in reversed(state.incidents) if one.is_open and one.stands and one.plans and not one.acted), None)
 
 
 def proposal(incident: Incident, job: str) -> str:
@@ -75,7 +75,8 @@ def agreed(state: State, said: Said) -> str:
         case PlanApproved():
             return "approved: it is carried out"
         case PlanVetoed(instead=instead):
-            return f"vetoed: {instead} instead" if instead else "vetoed: the job is stopped, and can be resumed"
+            what = "the job is stopped, and can be resumed" if state.outcome is not None else "the gang runs on as it is"
+            return f"vetoed: {instead} instead" if instead else f"vetoed: {what}"
         case CheckAsked(node=node):
             return f"{node} is checked, once the gang works and other checks are over; `holdfast nodes` says what comes of it"
         case TreatmentUndone():

@@ -117,8 +117,7 @@ class Base:
         return next((one for one in reversed(self.state.incidents) if one.is_open and not one.stands), None)
 
     def _keep(self, incident: Incident) -> None:
-        assert self.state.incidents[incident.id - 1].id == incident.id
-        self.state.incidents[incident.id - 1] = incident
+        self.state.keep(incident)
 
     def _close(self, incident: Incident, to: IncidentPhase, because: str, *, step_after: int = -1) -> None:
         """End an incident and write its bill: what the ledger holds since it began."""

@@ -8,12 +8,13 @@ of it is left, `diagnose` names the cause and `recover` chooses the rung; a new 
 
 Whatever arrives late carries an old generation and is dropped. Whatever is asked has an id and a deadline, and silence past it is an answer too.
 
-The story is told in seven files, one class each, and `Core` is all of them. Each calls what stands below it, and nothing above:
+The story is told in eight files, one class each, and `Core` is all of them. Each calls what stands below it, and nothing above:
 
     core.py       every event comes in here: jobs, answers, deadlines, what people say
     running.py    a gang that is up, and what is seen of it and its nodes
     checking.py   a node that was left for another is checked
     stopping.py   something is wrong, or somebody asks: the gang is stopped
+    restoring.py  the checkpoint a new gang restores was found, or none was
     deciding.py   what it was, and what to do
     forming.py    nodes, a generation, its store, its ranks
     base.py       the state, effects and who must answer them, incidents
@@ -302,39 +303,43 @@ class Core(Running):
                 del state.pending[id]
                 self._failed(pending, f"{pending.node} did not answer {pending.kind} within its time")
         for name in sorted(name for name, at in state.deadlines.items() if at <= state.at):
-            if state.deadlines.pop(name, None) is None:
-                continue
-            match name:
-                case "back_off":
-                    self._form_if_possible()
-                    self._wait_for_nodes()
-                case "nodes":
-                    self._nodes_did_not_come()
-                case asking.DEADLINE:
-                    self._end(Outcome.STOPPED, BROKEN_CODE, f"nobody answered within {self._policy.answer_wait_s:.0f} s: {state.because}")
-                case "patience":
-                    self._out_of_patience()
-                case verifying.DEADLINE:
-                    verifying.passed(state, f"nothing of it was seen for {self._policy.verify_s:.0f} s")
-                case treating.DEADLINE:
-                    treating.passed(state)
-                case "missing":
-                    self._ranks_missing()
-                case "rejoin":
-                    self._rejoin_failed()
-                case "unguarded":
-                    self._unguarded()
-                case _ if name.startswith(leaving.LEAVE):
-                    leaving.begin(state, name.removeprefix(leaving.LEAVE))
+            if state.deadlines.pop(name, None) is not None:
+                self._came_due(name)
+
+    def _came_due(self, name: str) -> None:
+        """The time that was set under this name has come."""
+        state = self.state
+        match name:
+            case "back_off":
+                self._form_if_possible()
+                self._wait_for_nodes()
+            case "nodes":
+                self._nodes_did_not_come()
+            case asking.DEADLINE:
+                self._end(Outcome.STOPPED, BROKEN_CODE, f"nobody answered within {self._policy.answer_wait_s:.0f} s: {state.because}")
+            case "patience":
+                self._out_of_patience()
+            case verifying.DEADLINE:
+                verifying.passed(state, f"nothing of it was seen for {self._policy.verify_s:.0f} s")
+            case treating.DEADLINE:
+                treating.passed(state)
+            case "missing":
+                self._ranks_missing()
+            case "rejoin":
+                self._rejoin_failed()
+            case "unguarded":
+                self._unguarded()
+            case _ if name.startswith(leaving.LEAVE):
+                leaving.begin(state, name.removeprefix(leaving.LEAVE))
+                self._move_if_due()
+            case _ if name.startswith(leaving.LAST):
+                self._last_call(name.removeprefix(leaving.LAST))
+            case _ if name.startswith(slowness.WEIGH):
+                if self._weigh_slow(name):
                     self._move_if_due()
-                case _ if name.startswith(leaving.LAST):
-                    self._last_call(name.removeprefix(leaving.LAST))
-                case _ if name.startswith(slowness.WEIGH):
-                    if self._weigh_slow(name):
-                        self._move_if_due()
-                case _ if name.startswith(slowness.PROVE):
-                    slowness.proved(state, name)
-                case _ if name.startswith(slowness.BACK):
-                    slowness.repaired(state, name)
-                case _ if name.startswith(standing.CALM):
-                    standing.calmed(state, name, calm_s=self._policy.calm_s)
+            case _ if name.startswith(slowness.PROVE):
+                slowness.proved(state, name)
+            case _ if name.startswith(slowness.BACK):
+                slowness.repaired(state, name)
+            case _ if name.startswith(standing.CALM):
+                standing.calmed(state, name, calm_s=self._policy.calm_s)

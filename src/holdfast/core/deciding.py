@@ -59,6 +59,10 @@ class Deciding(Forming):
             self._wait_for_nodes()
             return
         assert incident is not None
+        self._diagnose_and_decide(gang, incident)
+
+    def _diagnose_and_decide(self, gang: Gang, incident: Incident) -> None:
+        state = self.state
         state.ledger.enter(Bucket.DIAGNOSE, state.at)
         incident = self._note_how_far_it_was(incident)
         diagnosis = self._judged(incident)

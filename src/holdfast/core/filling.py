@@ -38,13 +38,13 @@ def found(state: State, finding: Finding) -> bool:
     plan = _plan(state, diagnosis)
     if isinstance(plan, str):
         if not any(line.what.startswith(_RUNS_ON) for line in incident.story):
-            _keep(state, incident.tell(state.at, f"{_RUNS_ON}{plan}"))
+            state.keep(incident.tell(state.at, f"{_RUNS_ON}{plan}"))
         return False
     incident = replace(incident, diagnoses=(diagnosis,), plans=(plan,))
     if spec.policy.mode is not Mode.AUTO:
-        _keep(state, incident.tell(state.at, asking.proposal(incident, spec.job)))
+        state.keep(incident.tell(state.at, asking.proposal(incident, spec.job)))
         return False
-    _keep(state, incident)
+    state.keep(incident)
     act(state, incident)
     return True
 
@@ -52,7 +52,7 @@ def found(state: State, finding: Finding) -> bool:
 def act(state: State, incident: Incident) -> None:
     """The plan is carried out: the gang is to save and to start again."""
     plan, diagnosis = incident.plans[-1], incident.diagnoses[-1]
-    _keep(state, incident.act(state.at, plan))
+    state.keep(incident.act(state.at, plan))
     state.attempts.append(verifying.attempt(state, diagnosis, plan.rung, diagnosis.node))
     state.fitting, state.renewing = plan.fitting or state.fitting, plan.because
 
@@ -67,7 +67,7 @@ def settled(state: State) -> None:
         if is_planned(incident) and not incident.is_open and not incident.outcome and incident.acted:
             begins = f", from step {state.gang.restore_step}" if state.gang is not None and state.gang.restore_step >= 0 else ""
             said = f"{verifying.WORKED}: all ranks work again {state.at - incident.acted[-1]:.1f} s later{begins}"
-            _keep(state, replace(incident.tell(state.at, said), outcome=verifying.WORKED, costs=state.bill(incident.acted[-1])))
+            state.keep(replace(incident.tell(state.at, said), outcome=verifying.WORKED, costs=state.bill(incident.acted[-1])))
 
 
 def _diagnosis(state: State, finding: Finding) -> Diagnosis:
@@ -91,7 +91,3 @@ def _plan(state: State, diagnosis: Diagnosis) -> Plan | str:
         return adjustment.because if adjustment is not None and adjustment.fitting is None else "nothing that could be changed would help"
     grows = "" if diagnosis.leak else f"{diagnosis.because}; "  # Of a leak the adjustment tells it.
     return Plan(rung=Rung.RESPAWN, because=f"before its memory is full: {grows}{adjustment.because}", fitting=adjustment.fitting)
-
-
-def _keep(state: State, incident: Incident) -> None:
-    state.incidents[incident.id - 1] = incident

@@ -91,6 +91,16 @@ def give_back(state: State, node: str) -> None:
     forget(state, node)
 
 
+def give_back_unless_it_goes(state: State, node: str) -> None:
+    """What it was cordoned for is over. A notice that came meanwhile found it cordoned already, and cordons it from now on."""
+    if node not in state.notices:
+        give_back(state, node)
+        return
+    state.cordoned[node] = state.notices[node].because
+    if LEAVE + node in state.deadlines:  # Else its time has come, and the gang leaves it for that.
+        state.draining = tuple(name for name in state.draining if name != node)
+
+
 def forget(state: State, node: str) -> None:
     for prefix in (LEAVE, LAST):
         state.deadlines.pop(prefix + node, None)

@@ -115,7 +115,7 @@ def end(state: State, because: str = "") -> None:
     if profile.incident:
         incident = state.incidents[profile.incident - 1]
         where = f" (traces in profiles/{profile.name})" if any(one.trace for one in profile.ranks) else ""
-        state.incidents[profile.incident - 1] = incident.tell(state.at, f"profiled{where}: {'; '.join(says)}" if profile.ranks else says[0])
+        state.keep(incident.tell(state.at, f"profiled{where}: {'; '.join(says)}" if profile.ranks else says[0]))
 
 
 def _keep(state: State, profile: Profile) -> None:

@@ -71,13 +71,13 @@ def take(state: State, event: MeshSeen) -> None:
         return
     found = seen(event.dimensions, {int(rank): number for rank, number in gang.holds.items()})
     said = spec.mesh.resized(state.world_size) if spec.mesh is not None else None
-    if found is not None and said is not None and all(said.holders(rank) == found.holders(rank) for rank in range(found.world_size)):
-        found = said  # It says the same, and what may have another size.
+    if found is not None:  # One that says the same says also what may have another size; of a smaller gang what was seen of a larger one says most.
+        found = next((one for one in (mesh(state), said) if one is not None and one.shares_out_like(found)), found)
     whole_one = found.resized(spec.world_size) if found is not None else None
     if whole_one is None:
         return  # Ranks that no mesh explains, or a smaller gang of one that has one size: what was known before stays.
     state.mesh, state.mesh_said = whole_one, ""
-    if spec.mesh is not None and found is not said:
+    if spec.mesh is not None and whole_one != spec.mesh:
         state.mesh_said = f"--mesh says {spec.mesh}, and by what its ranks hold it is {whole_one}: what was seen counts"
 
 

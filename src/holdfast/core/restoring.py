@@ -42,6 +42,7 @@ class Restoring(Deciding):
             state.at_most, state.saved_step = -1, max(state.saved_step, found.checkpoint_step)
             gang.restore, gang.restore_step, gang.sources = found.checkpoint, found.checkpoint_step, found.sources
             if not found.checkpoint:
+                state.none_before = -1  # What is saved from here on may be from before that step.
                 self._end_kept(gang)
             self._start_if_ready()
 

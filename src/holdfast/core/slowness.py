@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from holdfast.core import checks, leaving, membership, verifying
+from holdfast.core import checks, leaving, membership, replicas, verifying
 from holdfast.diagnose.together import leading
 from holdfast.domain.finding import Finding
 from holdfast.domain.incident import Incident
@@ -71,7 +71,7 @@ def stays(state: State, incident: Incident, deadline: str, why: Stay) -> None:
     """The first reason is told; what was not worth it is asked again, since spares come and time goes."""
     assert state.spec is not None
     if not any(line.what.startswith("stays: ") for line in incident.story):
-        _keep(state, incident.tell(state.at, f"stays: {why.because}"))
+        state.keep(incident.tell(state.at, f"stays: {why.because}"))
     state.deadlines[deadline] = state.at + (why.again_s or state.spec.policy.slow_back_s)
 
 
@@ -85,11 +85,11 @@ def act(state: State, incident: Incident) -> None:
     """The plan is carried out: the gang is to leave the node."""
     assert state.spec is not None
     plan, node = incident.plans[-1], incident.plans[-1].drop[0]
-    _keep(state, incident.act(state.at, plan))
+    state.keep(incident.act(state.at, plan))
     state.cordoned.setdefault(node, f"{_BECAUSE}{leading(incident.findings).because}")
     state.draining = tuple(dict.fromkeys((*state.draining, node)))
     checks.suspect(state, node, plan.because)
-    times = sum(is_planned(one) and one.plans[-1].drop == (node,) for one in state.incidents)
+    times = sum(is_planned(one) and bool(one.acted) and one.plans[-1].drop == (node,) for one in state.incidents)
     state.deadlines[BACK + node] = state.at + state.spec.policy.slow_back_s * 2.0 ** (times - 1)
 
 
@@ -99,7 +99,7 @@ def settled(state: State) -> None:
     for incident in state.incidents:
         if _is_to_prove(state, incident):
             if not incident.costs:
-                _keep(state, replace(incident, costs=state.bill(incident.acted[-1])))
+                state.keep(replace(incident, costs=state.bill(incident.acted[-1])))
             state.deadlines.setdefault(f"{PROVE}{incident.id}", state.at + state.spec.policy.verify_s)
 
 
@@ -111,7 +111,7 @@ def proved(state: State, deadline: str) -> None:
     slow = [one for other in state.incidents if other.is_open for one in _standing(other) if not plan.take or _node(state, one) == plan.take[0]]
     said = f"{slow[0].because}, also without {left}, which is given back" if slow else f"nobody is slow without {left}"
     outcome = verifying.CAME_BACK if slow else verifying.WORKED
-    _keep(state, replace(incident.tell(state.at, f"{outcome}: {said}"), outcome=outcome))
+    state.keep(replace(incident.tell(state.at, f"{outcome}: {said}"), outcome=outcome))
     if slow:
         _give_back(state, left)
 
@@ -122,8 +122,7 @@ def repaired(state: State, deadline: str) -> None:
 
 def spare_nobody(state: State) -> None:
     """Nodes are short."""
-    assert state.spec is not None
-    if len(membership.usable(state)) < state.spec.least_nodes:
+    if replicas.whole(state, len(membership.usable(state))) < replicas.least(state):
         lift_all(state)
 
 
@@ -133,10 +132,10 @@ def lift_all(state: State) -> None:
 
 
 def _give_back(state: State, node: str) -> None:
-    """On probation: it is taken last. Not at all, where its check has shown worse meanwhile."""
+    """On probation: it is taken last. Not at all, where it is to go, or its check has shown worse meanwhile."""
     state.deadlines.pop(BACK + node, None)
     if state.cordoned.get(node, "").startswith(_BECAUSE):
-        leaving.give_back(state, node)
+        leaving.give_back_unless_it_goes(state, node)
         state.avoided = tuple(dict.fromkeys((*state.avoided, node)))
         check = state.checks.get(node)
         if check is not None and check.verdict == "retired":
@@ -148,7 +147,7 @@ def is_planned(incident: Incident) -> bool:
 
 
 def _is_to_prove(state: State, incident: Incident) -> bool:
-    if not is_planned(incident) or incident.is_open or incident.outcome or state.gang is None:
+    if not is_planned(incident) or not incident.acted or incident.is_open or incident.outcome or state.gang is None:
         return False
     node = incident.plans[-1].drop[0]
     return node not in state.gang.nodes and state.cordoned.get(node, "").startswith(_BECAUSE)
@@ -166,7 +165,3 @@ def _ranks(incident: Incident) -> set[int]:
 def _node(state: State, finding: Finding) -> str:
     assert state.gang is not None and state.spec is not None
     return finding.node or state.gang.nodes[finding.ranks[0] // state.spec.ranks_per_node]
-
-
-def _keep(state: State, incident: Incident) -> None:
-    state.incidents[incident.id - 1] = incident

@@ -26,7 +26,7 @@ def found(state: State, finding: Finding) -> None:
             ended = tuple(key for key in incident.ended if key != finding.key)
             if not again or len(incident.story) < STORY_LINES:
                 incident = incident.tell(state.at, f"{'again' if again else 'and'}: {finding.because}")
-            _keep(state, replace(incident, findings=incident.findings if again else (*incident.findings, finding), ended=ended))
+            state.keep(replace(incident, findings=incident.findings if again else (*incident.findings, finding), ended=ended))
             state.deadlines.pop(f"{CALM}{incident.id}", None)
             return
     began_at = min(finding.since, state.at)
@@ -41,7 +41,7 @@ def ended(state: State, event: FindingEnded, *, calm_s: float) -> None:
             if len(incident.story) < STORY_LINES:
                 incident = incident.tell(state.at, event.because)
             incident = replace(incident, ended=(*incident.ended, event.key))
-            _keep(state, incident)
+            state.keep(incident)
             if incident.stands and incident.is_calm:
                 state.deadlines[f"{CALM}{incident.id}"] = state.at + calm_s
 
@@ -49,14 +49,14 @@ def ended(state: State, event: FindingEnded, *, calm_s: float) -> None:
 def calmed(state: State, deadline: str, *, calm_s: float) -> None:
     """The deadline came, and nothing of it was seen again."""
     incident = state.incidents[int(deadline.removeprefix(CALM)) - 1]
-    _keep(state, incident.move(IncidentPhase.RESOLVED, at=state.at, because=f"nothing of it was seen for {calm_s:.0f} s"))
+    state.keep(incident.move(IncidentPhase.RESOLVED, at=state.at, because=f"nothing of it was seen for {calm_s:.0f} s"))
 
 
 def close_all(state: State, because: str) -> None:
     """What stood beside a gang is over with it. What still is so is found again beside the next."""
     for incident in [one for one in state.incidents if one.is_open and one.stands]:
         state.deadlines.pop(f"{CALM}{incident.id}", None)
-        _keep(state, incident.move(IncidentPhase.RESOLVED, at=state.at, because=because))
+        state.keep(incident.move(IncidentPhase.RESOLVED, at=state.at, because=because))
 
 
 def take_over(state: State, finding: Finding, began_at: float) -> Incident | None:
@@ -68,7 +68,3 @@ def take_over(state: State, finding: Finding, began_at: float) -> Incident | Non
             judged, generation = len(incident.findings), state.gang.generation
             return replace(incident, stands=False, generation=generation, began_at=began_at, step_before=state.step, findings_judged=judged)
     return None
-
-
-def _keep(state: State, incident: Incident) -> None:
-    state.incidents[incident.id - 1] = incident

@@ -96,7 +96,7 @@ def _accuse(state: State, number: int, node: str, because: str) -> None:
     """The incident is put down to the node, which its reputation counts."""
     incident = state.incidents[number - 1]
     last = replace(incident.diagnoses[-1], node=node, because=f"{incident.diagnoses[-1].because}; {because}")
-    state.incidents[number - 1] = replace(incident, diagnoses=(*incident.diagnoses[:-1], last))
+    state.keep(replace(incident, diagnoses=(*incident.diagnoses[:-1], last)))
 
 
 def undone(state: State) -> Treatment:

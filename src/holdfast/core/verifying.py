@@ -79,7 +79,7 @@ def judge(state: State, incident: Incident, diagnosis: Diagnosis) -> None:
 
 def prove(state: State, incident: Incident, because: str) -> None:
     if not incident.outcome:
-        _keep(state, replace(incident.tell(state.at, f"{WORKED}: {because}"), outcome=WORKED))
+        state.keep(replace(incident.tell(state.at, f"{WORKED}: {because}"), outcome=WORKED))
 
 
 def attempt(state: State, diagnosis: Diagnosis, rung: int, node: str) -> Attempt:
@@ -92,7 +92,7 @@ def attempt(state: State, diagnosis: Diagnosis, rung: int, node: str) -> Attempt
 
 def _count_against(state: State, incident: Incident, outcome: str, said: str) -> None:
     """The next rung comes before the one that failed, here and in later jobs."""
-    _keep(state, replace(incident.tell(state.at, f"{outcome}: {said}"), outcome=outcome))
+    state.keep(replace(incident.tell(state.at, f"{outcome}: {said}"), outcome=outcome))
     made = [place for place, one in enumerate(state.attempts) if incident.closed_at is not None and one.at <= incident.closed_at]
     if made:
         state.attempts[made[-1]] = replace(state.attempts[made[-1]], came_back=True)
@@ -114,7 +114,3 @@ def _stands_still(state: State, incident: Incident) -> bool:
 def _beside(state: State, last: Incident) -> list[Incident]:
     """What stood beside the gang since the remedy."""
     return [one for one in state.incidents if one.stands and last.closed_at is not None and one.opened_at >= last.closed_at]
-
-
-def _keep(state: State, incident: Incident) -> None:
-    state.incidents[incident.id - 1] = incident

@@ -130,9 +130,9 @@ class Mesh:
         changed = replace(self.dimensions[self.elastic], size=size)
         return replace(self, dimensions=(*self.dimensions[: self.elastic], changed, *self.dimensions[self.elastic + 1 :]))
 
-    def is_like(self, other: Mesh) -> bool:
-        """Whether they are the same but for the number of replicas."""
-        return self.resized(other.world_size) == other
+    def shares_out_like(self, other: Mesh) -> bool:
+        """Whether the same ranks hold the same, whatever the dimensions are called."""
+        return self.world_size == other.world_size and all(self.holders(rank) == other.holders(rank) for rank in range(other.world_size))
 
     def holds_alike(self, rank: int, other: Mesh, of_other: int) -> bool:
         """Whether `rank` holds what the rank `of_other` of another mesh does: the same part of a state that is split into as many."""

@@ -209,3 +209,8 @@ class State:
     def bill(self, since: float) -> dict[str, float]:
         """What was not productive from then until now, by bucket."""
         return self.ledger.bill(since, self.at, self.gang.restore_s if self.gang is not None else 0.0)
+
+    def keep(self, incident: Incident) -> None:
+        """As it is now: it is found by its number."""
+        assert self.incidents[incident.id - 1].id == incident.id
+        self.incidents[incident.id - 1] = incident

@@ -66,7 +66,7 @@ class Parting:
     """One process's readiness to part, from the function that rejoins to its end. Made in the main thread."""
 
     def __init__(self, directory: Path) -> None:
-        self.pipe = directory / f"rejoin-{os.getpid()}"
+        self._directory, self.pipe = directory, directory / f"rejoin-{os.getpid()}"
         self.wanted = threading.Event()
         self._has_place, self._lock = threading.Event(), threading.Lock()
         self._main, self._owner = threading.get_ident(), os.getpid()
@@ -75,7 +75,6 @@ class Parting:
         self._committed = False  # An optimizer has begun to step, and the loop has not asked for the next step.
         self._waits = False
         self._told = 0  # How often it was raised that this rank is to leave.
-        self._late = directory / f"cannot-{os.getpid()}"
         self._boundary: _Boundary | None = None
         self._beats: Beats | None = None
         self._handles: list[Any] = []
@@ -125,7 +124,7 @@ class Parting:
                     sockets.shut(self._before)
                 if monotonic() > say_at:
                     say_at = monotonic() + _SAY_WHY_S
-                    self._late.write_text(self._why_late())
+                    say_why_not(self._directory, self._why_late())
             signal.pthread_kill(self._main, _SIGNAL)
             self._has_place.wait(_AGAIN_S)
 
@@ -234,7 +233,7 @@ class Parting:
     def say_that_it_waits(self, step: int) -> None:
         with self._lock:
             self._waits = True
-            self._late.unlink(missing_ok=True)
+            _reason(self._directory).unlink(missing_ok=True)
         if self._beats is not None:
             self.left_after = self._beats.step
             if step != NOTHING_WHOLE:
@@ -297,7 +296,11 @@ class _Boundary:
 def say_why_not(directory: Path, why: str) -> None:
     """For the incident, when a gang breaks in which this process cannot be kept."""
     with contextlib.suppress(OSError):
-        (directory / f"cannot-{os.getpid()}").write_text(why)
+        _reason(directory).write_text(why)
+
+
+def _reason(directory: Path) -> Path:
+    return directory / f"cannot-{os.getpid()}"
 
 
 def _is_called(frame: FrameType | None) -> bool:

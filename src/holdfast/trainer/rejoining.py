@@ -272,7 +272,7 @@ def _forget_meshes() -> None:
     chance, moves, native = map(importlib.import_module, ("torch.distributed.tensor._random", "torch.distributed.tensor._redistribute", "torch._C"))
     chance.__dict__["_rng_tracker"] = None
     for one in gc.get_objects():  # Some of them belong to a class, or to an object.
-        if type(one) is functools._lru_cache_wrapper and one.__module__.startswith("torch.distributed."):
+        if type(one) is functools._lru_cache_wrapper and (one.__module__ or "").startswith("torch.distributed."):
             one.cache_clear()
     for clear in (getattr(moves, "clear_redistribute_planner_cache", None), getattr(native, "_clear_DTensor_sharding_propagator_cache", None)):
         if clear is not None:  # Another torch may not have it.

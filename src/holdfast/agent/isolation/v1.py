@@ -132,6 +132,7 @@ def _memory_settings(limit_bytes: int | None) -> list[Setting]:
 def raised(resources: Resources, limit: Path) -> Resources:
     """With what the job's group allows already, where that may be raised: an agent that is started again beside its workers takes nothing from them."""
     try:
-        return resources.with_memory(int(limit.read_text()))
-    except (OSError, ValueError):  # There is none yet, or it has no limit.
+        allowed = int(limit.read_text())
+    except (OSError, ValueError):  # There is none yet, or under version 2 it has no limit.
         return resources
+    return resources.with_memory(allowed) if allowed <= (resources.memory_max_bytes or 0) else resources  # Under version 1 none is a very high one.
