@@ -24,7 +24,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from holdfast.core import asking, filling, leaving, profiling, promises, replicas, slowness, standing, treating, verifying
+from holdfast.core import asking, base, filling, leaving, profiling, promises, replicas, slowness, standing, treating, verifying
 from holdfast.core.base import BROKEN_CODE, with_collectives
 from holdfast.core.running import Running
 from holdfast.domain.effect import Effect
@@ -314,6 +314,8 @@ class Core(Running):
                     self._nodes_did_not_come()
                 case asking.DEADLINE:
                     self._end(Outcome.STOPPED, BROKEN_CODE, f"nobody answered within {self._policy.answer_wait_s:.0f} s: {state.because}")
+                case base.TIME:
+                    self._out_of_time()
                 case "patience":
                     self._out_of_patience()
                 case verifying.DEADLINE:
