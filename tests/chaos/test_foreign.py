@@ -51,6 +51,16 @@ def test_what_ends_a_rank_is_survived_and_what_hangs_it_is_not_and_nothing_count
     assert said.count("storm: not survived") == 1
 
 
+def test_a_script_that_comes_to_its_end_says_nothing_against_the_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "made_up_launcher.py").write_text(LAUNCHER.replace("while True:", "for again in range(2):"))
+    (tmp_path / "script.py").write_text(SCRIPT)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(Path(holdfast.__file__).parents[1]))))
+    monkeypatch.setattr(foreign, "LAUNCHERS", {"made up": "made_up_launcher"})
+    monkeypatch.setattr(foreign, "KEYS", ("worker_killed", "exception"))
+    with pytest.raises(UserError, match=r"came to its end at step [0-9]+, under exception"):
+        foreign.run_suite("made up", [str(tmp_path / "script.py")], ranks=2, scratch=tmp_path, seed=1, say=lambda text: None)
+
+
 KILLED = """
 import sys
 from pathlib import Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from core.teller import Teller
 
 from holdfast.domain.event import FindingMade
@@ -59,3 +60,28 @@ def test_a_job_that_was_asked_to_stop_before_is_not_asked_again() -> None:
     found(teller, OVER)
     assert teller.core.state.stop is not None
     assert teller.core.state.stop.code == 130
+
+
+@pytest.mark.parametrize("waits_for", ["a person", "a node"])
+def test_a_job_whose_time_is_over_while_nobody_trains_waits_no_longer(waits_for: str) -> None:
+    teller = Teller()
+    for command in ("submit nodes=2 mode=ask" if waits_for == "a person" else "submit nodes=2", "hear n1 n2"):
+        teller.play(command)
+    assert teller.core.state.spec is not None
+    teller.core.state.spec = replace(teller.core.state.spec, limits=Limits(job_s=30.0, stop=True))
+    lost = ("silent n2", "done StopGang n1")
+    broken = ("exit 1 exception code=1 exception=E step=3 print=a", "stopped")
+    for command in ("up", "progress 3", *(broken if waits_for == "a person" else lost), "wait 29"):
+        teller.play(command)
+    assert teller.core.state.phase is JobPhase.WAITING
+    teller.play("wait 1")
+    state = teller.core.state
+    assert (state.outcome, state.code) == (Outcome.STOPPED, 124)
+    assert state.because.startswith("its time is over: the job was allowed 30 s, and nobody trains: ")
+
+
+def test_a_wait_that_is_over_in_time_has_no_limit_any_more() -> None:
+    teller = running(Limits(job_s=30.0, stop=True))
+    for command in ("exit 1 exception code=1 exception=E step=3 print=a", "stopped", "up step-3:3", "wait 60"):
+        teller.play(command)
+    assert teller.core.state.phase is JobPhase.RUNNING

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-from end_to_end.jobs import Job, command
+from end_to_end.jobs import Job, command, environment
 
 from holdfast.chaos.faults import FAULTS
 from holdfast.chaos.plan import planned
@@ -29,6 +32,25 @@ def test_only_a_running_job_that_was_started_for_faults_is_struck(state: Path) -
     assert "is not running" in said.stderr
 
 
+def test_a_storm_that_was_not_done_to_its_end_says_why_and_is_no_success(state: Path) -> None:
+    with Job(state, options=["--nproc", 2, "--chaos"], arguments=ENDLESS) as job:
+        job.wait_for_step(1)
+        asked = [sys.executable, "-m", "holdfast.cli", "chaos", "job", "--json", "--faults", "worker_killed", "--rate", "1000", "--count"]
+        with subprocess.Popen([*asked, "1000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as storm:
+            assert storm.stderr is not None
+            assert "SIGKILL to rank" in storm.stderr.readline()
+            storm.send_signal(signal.SIGINT)
+            told = json.loads(storm.communicate(timeout=60.0)[0])
+        assert (storm.returncode, told["cut_short"]) == (130, "it was interrupted")
+        with subprocess.Popen([*asked, "1000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as storm:
+            assert storm.stderr is not None
+            assert "SIGKILL to rank" in storm.stderr.readline()
+            assert command("stop", "job").returncode == 0
+            told = json.loads(storm.communicate(timeout=60.0)[0])
+        assert (storm.returncode, told["cut_short"]) == (1, "the job had ended")
+        assert len(told["struck"]) + len(told["not_struck"]) == 1000
+
+
 @pytest.mark.timeout(300)
 def test_three_faults_from_a_seed_are_found_answered_and_told(state: Path) -> None:
     asked = ("chaos", "job", "--json", "--count", 3, "--seed", SEED, "--rate", RATE, "--faults", ",".join(KEYS))
@@ -49,5 +71,6 @@ def test_three_faults_from_a_seed_are_found_answered_and_told(state: Path) -> No
         assert killed["called"] == f"killed (rank {killed['rank']})"
         assert killed["lost_s"]
         assert not told["not_struck"]
+        assert told["cut_short"] == ""
         job.wait_for_step(job.step() + 5)
         assert not (job.directory.path / "chaos-undo").exists()

@@ -77,6 +77,12 @@ def test_what_the_policy_forbids_is_not_done() -> None:
     assert "--never" in _stays(policy=Policy(never=("replace",))).because
 
 
+def test_a_gang_is_not_called_smaller_that_would_take_a_spare_in_all_the_same() -> None:
+    four = replace(FLEET, gang=("n1", "n2", "n3", "n4"), spares=("n5",), asked=4, least=2)
+    because = _stays(replace(HELD, stood_s=120.0), four, Policy(never=("replace",))).because
+    assert "replace: the policy forbids it (--never); shrink: n5 is there" in because
+
+
 def test_budgets_count_what_was_done_before() -> None:
     policy = Policy(budgets=(Budget(count=1, within_s=3600.0, rung="replace"),))
     before = Attempt(cause=SLOW, fingerprint="", step=-1, progressed=True, rung=3, at=9.0)

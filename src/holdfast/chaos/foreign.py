@@ -85,6 +85,8 @@ def _strike(fault: Fault, ground: Ground, logs: StepLogs, rank: int, process: su
     fault.strike(ground, rank)
     say(f"storm: {fault.says.format(rank=rank, node='')}")
     back = _until(lambda: logs.all_again(rank, at, before), _BACK_S, process)
+    if back is None and process.poll() == 0:
+        raise UserError(f"the script came to its end at step {logs.newest_step()}, under {fault.key}, of which nothing is known so: let it make more steps")
     say(f"storm: every rank steps again after {back - at:.1f} s" if back is not None else "storm: not survived")
     if back is not None:
         counted = {other: len(steps) for other, steps in logs.read().items()}

@@ -46,6 +46,7 @@ from holdfast.errors import UserError
 from holdfast.launch.layout import JobDirectory
 
 _STEP_WAIT_S = 120.0
+_INTERRUPTED, _TIME_OVER, _JOB_ENDED = "it was interrupted", "its time was over", "the job had ended"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +95,7 @@ def prepared(directory: JobDirectory, spec: JobSpec) -> JobSpec:
 
 
 def run_chaos(directory: JobDirectory, asked: Asked, *, as_json: bool, out: TextIO) -> int:
-    """Strike, and print the report; 0 when every fault was found, called rightly and recovered from."""
+    """Strike, and print the report; 0 when every fault was found, called rightly and recovered from, and none was left undone but for --minutes."""
     spec = _allowed(directory)
     if asked.list_only:
         _first_step(directory)
@@ -106,7 +107,7 @@ def run_chaos(directory: JobDirectory, asked: Asked, *, as_json: bool, out: Text
         step = _first_step(directory)
         chosen = _chosen(asked, look(directory, spec, orders_of(directory)))
         before = state_of(directory)
-        storm = _storm(directory, _strikes(asked, chosen, spec, step), asked.minutes, None if as_json else out)
+        storm, cut_short = _storm(directory, _strikes(asked, chosen, spec, step), asked.minutes, None if as_json else out)
         after = state_of(directory)
     if asked.page is not None:
         write_report(after, (), asked.page)
@@ -115,10 +116,13 @@ def run_chaos(directory: JobDirectory, asked: Asked, *, as_json: bool, out: Text
     missed = [strike.fault.key for strike in storm.strikes[len(storm.struck) :]]
     if as_json:
         parts = _card_json(card) if card is not None else None
-        _print({"job": spec.job, "seed": asked.seed, "struck": [asdict(one) for one in told], "not_struck": missed, "scorecard": parts}, out, as_json=True)
+        done = {"struck": [asdict(one) for one in told], "not_struck": missed, "cut_short": cut_short, "scorecard": parts}
+        _print({"job": spec.job, "seed": asked.seed, **done}, out, as_json=True)
     else:
-        _print(report_shown(told, missed, card), out, as_json=False)
-    return 0 if told and all(one.recovered and one.right for one in told) else 1
+        _print(report_shown(told, missed, cut_short, card), out, as_json=False)
+    if cut_short == _INTERRUPTED:
+        return 128 + signal.SIGINT
+    return 0 if told and cut_short in ("", _TIME_OVER) and all(one.recovered and one.right for one in told) else 1
 
 
 def run_foreign(launcher: str, script: Sequence[str], *, ranks: int, seed: int, as_json: bool, out: TextIO) -> int:
@@ -203,20 +207,21 @@ def _strikes(asked: Asked, chosen: Sequence[Fault], spec: JobSpec, step: int) ->
     )  # fmt: skip
 
 
-def _storm(directory: JobDirectory, strikes: Sequence[Strike], minutes: float, out: TextIO | None) -> Storm:
+def _storm(directory: JobDirectory, strikes: Sequence[Strike], minutes: float, out: TextIO | None) -> tuple[Storm, str]:
+    """The storm, and why it was over before all of it was done; empty when all was."""
     scene = LiveScene(directory=directory)
     ground = ground_of(scene, orders_of(directory))
     storm = Storm(ground=ground, scene=scene, strikes=strikes, say=lambda text: print(text, file=out or sys.stderr, flush=True))
     try:
         with _terminable():
-            asyncio.run(_blow(storm, 60.0 * minutes))
+            cut_short = asyncio.run(_blow(storm, 60.0 * minutes))
     except KeyboardInterrupt:
-        pass
+        cut_short = _INTERRUPTED
     finally:
         storm.mend()
-    if not storm.over:
-        storm.say(f"storm: ended after {len(storm.struck)} of {len(strikes)} strikes")
-    return storm
+    if cut_short:
+        storm.say(f"storm: ended after {len(storm.struck)} of {len(strikes)} strikes: {cut_short}")
+    return storm, cut_short
 
 
 @contextlib.contextmanager
@@ -229,8 +234,8 @@ def _terminable() -> Iterator[None]:
         signal.signal(signal.SIGTERM, previous)
 
 
-async def _blow(storm: Storm, within_s: float) -> None:
-    """Until it is over, the job is gone, or the time is up."""
+async def _blow(storm: Storm, within_s: float) -> str:
+    """Until it is over, the job is gone, or the time is up: which of the last two it was, if it was cut short."""
 
     async def gone() -> None:
         while is_held(storm.scene.directory):
@@ -242,6 +247,7 @@ async def _blow(storm: Storm, within_s: float) -> None:
         task.cancel()
     for task in done:
         task.result()
+    return "" if storm.over else _JOB_ENDED if done else _TIME_OVER
 
 
 # The report.

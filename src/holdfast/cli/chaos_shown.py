@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,7 @@ def possible_shown(reasons: Mapping[str, str]) -> RenderableType:
     return table
 
 
-def report_shown(told: Sequence[Told], missed: Sequence[str], card: Scorecard | None) -> RenderableType:
+def report_shown(told: Sequence[Told], missed: Sequence[str], cut_short: str, card: Scorecard | None) -> RenderableType:
     table = Table(box=None, padding=(0, 2))
     for name, justify in (("", "left"), ("step", "right"), ("done", "left"), ("noticed", "right"), ("called", "left"), ("remedy", "left"),
                           ("back", "right"), ("lost", "right"), ("steps", "right")):  # fmt: skip
@@ -36,7 +37,8 @@ def report_shown(told: Sequence[Told], missed: Sequence[str], card: Scorecard | 
         )  # fmt: skip
     lines: list[RenderableType] = [table]
     if missed:
-        lines.append(Text(f"not done, since the time was over or the job had ended: {', '.join(missed)}", style="yellow"))
+        undone = ", ".join(f"{times} × {key}" if times > 1 else key for key, times in Counter(missed).items())
+        lines.append(Text(f"not done, since {cut_short}: {undone}", style="yellow"))
     survived = sum(one.recovered for one in told)
     lines.append(f"{survived} of {count(len(told), 'fault')} survived, {sum(one.right for one in told)} called by the right name.")
     return Group(*lines, *(card_lines(card) if card is not None else []))

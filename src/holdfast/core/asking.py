@@ -9,7 +9,7 @@ from __future__ import annotations
 from holdfast.core import membership, treating
 from holdfast.domain.event import CheckAsked, NodeCordoned, NodeUncordoned, PlanApproved, PlanVetoed, TreatmentUndone
 from holdfast.domain.incident import Incident
-from holdfast.domain.plan import Plan, Rung
+from holdfast.domain.plan import Plan
 from holdfast.domain.state import NodeState, State
 from holdfast.domain.treatment import Treatment
 
@@ -65,7 +65,7 @@ def _refused_check(state: State, node: str) -> str:
 def _refused_instead(plan: Plan, instead: str) -> str:
     found = next((one for one in plan.candidates if one.name == instead), None)
     if found is None:
-        return f"{instead!r} is no rung; there are {', '.join(one.name for one in plan.candidates)}"
+        return f"{instead!r} is no rung; there are {', '.join(one.name for one in plan.candidates or (plan,))}"
     return "" if found.possible else f"{instead} is not possible: {found.because}"
 
 
@@ -94,7 +94,8 @@ def _runs_on(state: State, node: str) -> bool:
 
 
 def chosen(plan: Plan, said: PlanVetoed) -> Plan:
-    """The plan of the rung that was asked for in its place."""
-    rung = Rung[said.instead.upper()]
+    """Another one of its candidates in its place. What that takes against a fault is decided anew (`Deciding._agreed_to`)."""
+    found = next(one for one in plan.candidates if one.name == said.instead)
     because = f"{said.who or 'somebody'} chose it instead of {plan.name}" + (f": {said.because}" if said.because else "")
-    return Plan(rung=rung, because=because, drop=plan.drop, take=plan.take if rung is plan.rung else (), candidates=plan.candidates, distrust=plan.distrust)
+    take = plan.take if found.rung is plan.rung else ()
+    return Plan(rung=found.rung, remedy=found.remedy, because=because, drop=plan.drop, take=take, candidates=plan.candidates)

@@ -15,6 +15,7 @@ from holdfast.domain.state import Gang, NodeState, Pending, State
 PERMANENT_CODE = 80  # `holdfast run` exits with this when it judged that trying again cannot help.
 BROKEN_CODE = 81  # And with this when Holdfast itself could not go on.
 GOES_CODE = 143  # And with this when its nodes are taken away and it can be resumed elsewhere: as after SIGTERM, which is how that is usually said.
+TIME = "time"  # The deadline of a job that waits: it has been run for as long as it may.
 LIMIT_CODE = 124  # And with this when the job was stopped because its time was over, as timeout(1) does.
 
 
@@ -36,6 +37,15 @@ class Base:
 
     def _enter(self, phase: JobPhase, because: str) -> None:
         self.state.phase, self.state.because = phase, because
+        self._limit_the_wait()
+
+    def _limit_the_wait(self) -> None:
+        """A gang that trains is held to the job's time by a detector. While a node or a person is waited for, which may take a day, nothing else looks."""
+        state, limits = self.state, self._spec.limits
+        state.deadlines.pop(TIME, None)
+        if state.phase is JobPhase.WAITING and limits is not None and limits.stop and limits.job_s is not None:
+            run_s = state.ledger.wall_s - state.ledger.totals().get(Bucket.DOWN, 0.0)
+            state.deadlines[TIME] = state.at + max(0.0, limits.job_s - run_s)
 
     def _end(self, outcome: Outcome, code: int, because: str) -> None:
         state = self.state

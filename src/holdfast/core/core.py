@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from holdfast.core import asking, filling, leaving, profiling, promises, replicas, slowness, standing, treating, verifying
+from holdfast.core import asking, base, filling, leaving, profiling, promises, replicas, slowness, standing, treating, verifying
 from holdfast.core.base import BROKEN_CODE, with_collectives
 from holdfast.core.running import Running
 from holdfast.domain.effect import Effect
@@ -56,12 +56,11 @@ from holdfast.domain.event import (
     TreatmentUndone,
     WorkerExited,
 )
-from holdfast.domain.finding import Finding
+from holdfast.domain.finding import NUMBERS, Finding
 from holdfast.domain.fitting import Fitting
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.incident import Incident
 from holdfast.domain.job import JobPhase, Outcome
-from holdfast.domain.plan import Remedy
 from holdfast.domain.state import Pending, Store
 from holdfast.domain.treatment import Treatment
 
@@ -201,19 +200,22 @@ class Core(Running):
         state, plan = self.state, incident.plans[-1]
         state.deadlines.pop(asking.DEADLINE, None)
         who = event.who or "somebody"
+        said = f"approved by {who}"
+        broken = next((one for one in incident.findings if treating.breaks(state, one)), None)
         if isinstance(event, PlanVetoed):
+            said = f"vetoed by {who}{': ' if event.because else ''}{event.because}"
             if not event.instead:
-                self._keep(incident.tell(state.at, f"vetoed by {who}{': ' if event.because else ''}{event.because}"))
+                self._keep(incident.tell(state.at, said))
                 if not incident.stands:
                     self._end(Outcome.STOPPED, incident.diagnoses[-1].own_code, f"its plan was vetoed by {who}")
                 return
-            plan = self._decide(incident.diagnoses[-1], only=event.instead) if event.instead in tuple(Remedy) else asking.chosen(plan, event)
-        said = "vetoed" if isinstance(event, PlanVetoed) else "approved"
-        self._keep(replace(incident, plans=(*incident.plans[:-1], plan)).tell(state.at, f"{said} by {who}; to be done: {plan.name}"))
+            plan = asking.chosen(plan, event)
         state.approved = incident.id
-        broken = next((one for one in incident.findings if treating.breaks(state, one)), None)
+        if isinstance(event, PlanVetoed) and not incident.stands:
+            plan = self._agreed_to(incident.diagnoses[-1], plan)
+        self._keep(replace(incident, plans=(*incident.plans[:-1], plan)).tell(state.at, f"{said}; to be done: {plan.name}"))
         if incident.stands and broken is not None:
-            self._trouble(broken, began_at=broken.since, examine=True)
+            self._trouble(broken, began_at=broken.since, examine=broken.kind not in NUMBERS)
         elif incident.stands:
             state.approved = 0
             (filling if filling.is_planned(incident) else slowness).act(state, state.incidents[incident.id - 1])
@@ -317,6 +319,8 @@ class Core(Running):
                 self._nodes_did_not_come()
             case asking.DEADLINE:
                 self._end(Outcome.STOPPED, BROKEN_CODE, f"nobody answered within {self._policy.answer_wait_s:.0f} s: {state.because}")
+            case base.TIME:
+                self._out_of_time()
             case "patience":
                 self._out_of_patience()
             case verifying.DEADLINE:

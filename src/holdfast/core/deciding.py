@@ -71,7 +71,7 @@ class Deciding(Forming):
         if state.attempts and self._ran_healthily():
             state.attempts[-1] = replace(state.attempts[-1], progressed=True)
         verifying.judge(state, incident, diagnosis)
-        plan = self._decide(diagnosis)
+        plan = self._agreed_to(diagnosis, incident.plans[-1]) if state.approved == incident.id else self._decide(diagnosis)
         if gang.waiting and (not rejoining.keeps(state, plan) or rejoining.cannot(state)):
             self._stop_waiting(gang, plan.because)
             return
@@ -165,20 +165,29 @@ class Deciding(Forming):
 
     # What to do.
 
+    def _agreed_to(self, diagnosis: Diagnosis, plan: Plan) -> Plan:
+        """What a person has agreed to, by what is known now. Where that is not possible any more, what is comes before the person again."""
+        made = plan if plan.rung is Rung.STOP else self._decide(diagnosis, only=plan.name)
+        if made.name == plan.name:
+            return made
+        self.state.approved = 0
+        return self._decide(diagnosis)
+
     def _decide(self, diagnosis: Diagnosis, *, only: str = "") -> Plan:
-        """`only`: the remedy that a person has chosen."""
+        """`only`: what a person has chosen."""
         state, gang = self.state, self.state.gang
         assert gang is not None
         spec, policy = self._spec, self._policy
-        adjustment = adjust(diagnosis, state.fitting, state.attempts, spec.resources)
-        if adjustment is None:
+        answered = state.phase is JobPhase.WAITING  # The last attempt is of the plan that the person did not want.
+        history = state.attempts[:-1] if answered else state.attempts
+        adjustment = adjust(diagnosis, state.fitting, history, spec.resources)
+        if adjustment is None and not answered:
             self._note_refused(diagnosis, gang)
         slowness.spare_nobody(state)
         fleet = self._fleet(gang, blamed=self._blamed(diagnosis, gang), can_rejoin=rejoining.cannot(state))
         if diagnosis.cause in TRAINING:
-            history = state.attempts[:-1] if only else state.attempts  # The last one is of the plan that the person did not want.
             return treat(diagnosis, history, fleet, policy, state.treatment, spec.learned, at=state.at, only=only)
-        return decide(diagnosis, state.attempts, fleet, policy, spec.learned, at=state.at, job=spec.job, adjustment=adjustment)
+        return decide(diagnosis, history, fleet, policy, spec.learned, at=state.at, job=spec.job, adjustment=adjustment, only=only)
 
     def _fleet(self, gang: Gang, *, blamed: str, can_rejoin: str) -> Fleet:
         state, spec, policy, usable = self.state, self._spec, self._policy, membership.usable(self.state)

@@ -188,6 +188,12 @@ class Stopping(Restoring):
         if finding.kind == "over_time" and limits is not None and limits.stop and self.state.stop is None:
             self._stop_asked(StopAsked(at=self.state.at, because=f"its time is over: {finding.because}", code=LIMIT_CODE))
 
+    def _out_of_time(self) -> None:
+        state, limits = self.state, self._spec.limits
+        assert limits is not None
+        because = f"its time is over: the job was allowed {limits.job_s:g} s, and nobody trains: {state.because}"
+        self._stop_asked(StopAsked(at=state.at, because=because, code=LIMIT_CODE))
+
     # A node has stopped, or cannot be relied on to.
 
     def _stopped_on(self, node: str) -> None:

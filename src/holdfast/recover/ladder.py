@@ -37,17 +37,18 @@ _ALIKE_TIMES = 10  # Where progress is only guessed at, this many budgets of the
 
 def decide(
     diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, policy: Policy, learned: Learned | None = None, *, at: float = 0.0, job: str = "",
-    adjustment: Adjustment | None = None,
+    adjustment: Adjustment | None = None, only: str = "",
 ) -> Plan:  # fmt: skip
     """Choose the rung for `diagnosis`, given what was tried before, what is left, and what earlier jobs have taught.
 
-    With an `adjustment` the next try is not like the last one, and so does not count as the same again.
+    With an `adjustment` the next try is not like the last one, and so does not count as the same again. `only`: the rung a person has chosen among those that
+    were possible, who knows what was tried before.
     """
     wait_s = 0.0 if adjustment is not None else _back_off_s(diagnosis, history, policy, job)
     again = _in_a_row(history) > 0
     candidates = weigh(diagnosis, history, fleet, policy, learned, wait_s=wait_s, at=at, again=again)
-    plan = _ended(diagnosis, history, fleet, policy, learned, adjustment, again=again)
-    plan = plan or _adjusted(_chosen(candidates, diagnosis, history, fleet, learned, wait_s, again=again), adjustment)
+    plan = None if only else _ended(diagnosis, history, fleet, policy, learned, adjustment, again=again)
+    plan = plan or _adjusted(_chosen(candidates, diagnosis, history, fleet, learned, wait_s, again=again, only=only), adjustment)
     return replace(plan, candidates=candidates, learned=learned.version if learned is not None else "")
 
 
@@ -78,10 +79,11 @@ def _ended(
 
 
 def _chosen(
-    candidates: Sequence[Candidate], diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, learned: Learned | None, wait_s: float, *, again: bool
-) -> Plan:
+    candidates: Sequence[Candidate], diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, learned: Learned | None, wait_s: float, *, again: bool,
+    only: str,
+) -> Plan:  # fmt: skip
     """The least expected cost among what is possible; what has just failed against the same comes after what has not."""
-    possible = [one for one in candidates if one.possible and one.rung is not Rung.STOP]
+    possible = [one for one in candidates if one.possible and one.rung is not Rung.STOP and only in ("", one.name)]
     failed = came_back(diagnosis, history, fleet.blamed)
     best = min([one for one in possible if one.rung not in failed] or possible, key=lambda one: (one.expected_s, one.rung), default=None)
     distrust = fleet.checkpoint if diagnosis.cause in _DISTRUSTED_FOR else ""

@@ -77,7 +77,9 @@ def _replace(held: Held, fleet: Fleet) -> Candidate:
 
 def _shrink(held: Held, fleet: Fleet, least: float) -> Candidate:
     count, why_not = _others(fleet), ""
-    if count < (fleet.least or fleet.whole):
+    if _spares(fleet):
+        why_not = f"{_spares(fleet)[0]} is there, and whoever leaves {held.node} takes it in"
+    elif count < (fleet.least or fleet.whole):
         why_not = f"{count} nodes would be left, and {fleet.least or fleet.whole} are the least"
     elif count in (fleet.refused or {}):
         why_not = f"the script does not run on {count} nodes"

@@ -166,7 +166,8 @@ def _skip(case: _Case) -> _Weighed:
     treatment = replace(case.treatment, left_out=joined((*case.treatment.left_out, window)))
     most = SKIP_BATCHES if policy.skip_batches is None else policy.skip_batches
     if treatment.draws_left_out > most:
-        return _impossible(Remedy.SKIP, f"the data of {treatment.draws_left_out} steps would be left out in all, and {most} may be (--skip-batches)")
+        steps = f"{treatment.draws_left_out} step{'s' if treatment.draws_left_out > 1 else ''}"
+        return _impossible(Remedy.SKIP, f"the data of {steps} would be left out in all, and {most} may be (--skip-batches)")
     said = f"the data of {len(window)} {'steps' if len(window) > 1 else 'step'} is left out (draws {window}), the rest keeps its order"
     believed = 0.3 if cause is Cause.DIVERGED else 0.75 if case.tried(Remedy.REPLAY) else 0.4
     at_most = min(case.diagnosis.sound, case.treatment.step_of(window.first))
