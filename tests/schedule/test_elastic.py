@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from schedule.clusters import ask, cluster_of, decide_checked, running
 
@@ -121,8 +121,15 @@ _ASKED = st.lists(
 )  # fmt: skip
 
 
+_MOVED_TOGETHER = [  # Two jobs of one account are moved for the gang of eight: each alone could go, and both break its guarantee.
+    (0, 1, 0, 0, False), (1, 1, 0, 0, False), (0, 1, 0, 0, False), (1, 1, 0, 0, False), (0, 2, 6, 0, True), (1, 4, 0, 7200, False), (0, 4, 0, 0, False),
+    (1, 8, 0, 0, True), (0, 1, 0, 1800, False), (1, 1, 0, 0, True),
+]  # fmt: skip
+
+
 @settings(max_examples=80, deadline=None)
 @given(_ASKED, st.booleans())
+@example(_MOVED_TOGETHER, True)
 def test_whatever_is_asked_nobody_below_his_part_waits_beside_extras_above_anothers(asked: list[tuple[int, int, int, int, bool]], limited: bool) -> None:
     accounts = [Account(name="g0", quota_gpus=4), Account(name="g1", limit_gpus=12)] if limited else []
     cluster = cluster_of(4, 4, *accounts)

@@ -14,7 +14,7 @@ cannot come back in the place of the one it went for: it is tried already, and o
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from functools import partial
 
@@ -23,7 +23,7 @@ from holdfast.schedule.elastic import Lent, give_way, grow, lent_to, make_room
 from holdfast.schedule.job import Job, Lane, Placement
 from holdfast.schedule.mend import Mend, mend
 from holdfast.schedule.place import Health
-from holdfast.schedule.preempt import Moves, find_moves
+from holdfast.schedule.preempt import May, Moves, find_moves
 from holdfast.schedule.reserve import backfill_place, may_reserve, part_for, reserve_for
 from holdfast.schedule.tree import ROOT
 
@@ -187,7 +187,8 @@ class _Cycle:
             return fits and cluster.has_saved(victim)
 
         lent = lent_to(cluster, job)
-        moves = find_moves(fleet, job.gpus, may, cluster.eviction_cost, loose_only=False, held_for=job, among=part_for(fleet, job), lent=lent)
+        look = partial(find_moves, fleet, job.gpus, cost=cluster.eviction_cost, loose_only=False, held_for=job, among=part_for(fleet, job), lent=lent)
+        moves = self._within_guarantees(look, may, job, lent)
         if moves is None:
             cluster.look_again(self.now)
             return False
@@ -300,21 +301,30 @@ class _Cycle:
         own, lent = job if reserved else None, lent_to(cluster, job)
         if lent and self._start_on_extras(job, why, lent, held_for=own, anywhere=anybody, firm=job.lane in _FIRM):
             return True
-        kept = set[Job]()  # By guarantees that all victims together would break, though none alone.
         look = partial(
-            find_moves, fleet, job.gpus, lambda victim: victim not in kept and may(victim), cluster.eviction_cost, loose_only=not beyond_loose,
-            held_for=own, anywhere=anybody, spoiled=cluster.policy.spoiled_s if job.lane is Lane.DUE else 0.0, lent=lent,
+            find_moves, fleet, job.gpus, cost=cluster.eviction_cost, loose_only=not beyond_loose, held_for=own, anywhere=anybody,
+            spoiled=cluster.policy.spoiled_s if job.lane is Lane.DUE else 0.0, lent=lent,
         )  # fmt: skip
-        moves = look()
-        while moves is not None and cluster.tree.quota_accounts and not anybody and (spared := cluster.spared(moves.victims, job, moves.placement, lent)):
-            kept |= spared
-            moves = look()
+        moves = look(may=may) if anybody else self._within_guarantees(look, may, job, lent)
         if moves is None:
             if unsaved:
                 cluster.look_again(self.now)
             return False
         self._commit(job, moves, why, lent)
         return True
+
+    def _within_guarantees(self, look: Callable[..., Moves | None], may: May, job: Job, lent: Lent) -> Moves | None:
+        """The cheapest moves that leave every guarantee whole: all victims together may break one, though none alone does."""
+        kept = set[Job]()
+
+        def may_still(victim: Job) -> bool:
+            return victim not in kept and may(victim)
+
+        moves = look(may=may_still)
+        while moves is not None and self.cluster.tree.quota_accounts and (spared := self.cluster.spared(moves.victims, job, moves.placement, lent)):
+            kept.update(spared)
+            moves = look(may=may_still)
+        return moves
 
     def _start_on_extras(
         self, job: Job, why: str, lent: Lent, *, held_for: Job | None = None, anywhere: bool = False, firm: bool = False,
