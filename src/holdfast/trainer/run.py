@@ -27,7 +27,7 @@ from holdfast.trainer.drift import Drift
 from holdfast.trainer.feed import Feed, spare_memory
 from holdfast.trainer.handing import NOBODY_CODE
 from holdfast.trainer.numbers import Numbers
-from holdfast.trainer.parting import Parting, release
+from holdfast.trainer.parting import Parting, hooks_so_far, release
 from holdfast.trainer.profiling import Profiling
 from holdfast.trainer.read_again import ReadAgain
 from holdfast.trainer.saves import Saves
@@ -233,7 +233,16 @@ class Run:
         if self._saves.due(self.step):
             self._save_now()
         if self._parting is not None:
-            self._parting.complete(self.step, self._where())
+            self._keep(self._parting)
+
+    def _keep(self, parting: Parting) -> None:
+        """Let others have this step, should one of them be lost."""
+        try:
+            parting.complete(self.step, self._where())
+        except Exception as error:
+            why = f"what guard() was given cannot be copied after step {self.step}: {error!r}"
+            self._say.once("keep", f"this rank cannot rejoin a gang any more, and is started again with the others: {why}.")
+            parting.give_up(why)
 
     def _prepare(self) -> None:
         self._prepared = True
@@ -324,7 +333,7 @@ class Run:
         self._saves.take_off()
         if self._stop is not None:
             self._stop.uninstall()
-        release(self._pieces)
+        release(self._pieces, since=self._parting.first_hook if self._parting is not None else hooks_so_far())
         if self._profiling is not None:
             self._profiling.close()
 
