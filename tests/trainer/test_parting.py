@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,10 +15,11 @@ import numpy
 import pytest
 import torch
 
+import holdfast
 from holdfast.checkpoint.randomness import apply_randomness, capture_randomness
 from holdfast.trainer import sockets
 from holdfast.trainer.beats import Beats
-from holdfast.trainer.parting import NOTHING_WHOLE, Kept, Parted, Parting, why_not
+from holdfast.trainer.parting import NOTHING_WHOLE, Kept, Parted, Parting, hooks_so_far, release, why_not
 from holdfast.trainer.random_streams import Streams, as_captured, draw, found
 
 GENERATION = 7
@@ -29,7 +31,7 @@ class Loop:
     def __init__(self, directory: Path) -> None:
         self.net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
-        self.own = {"seen": 0}
+        self.own: dict[str, object] = {"seen": 0}
         self.parting = Parting(directory)
         self.parting.listen()
         self.parting.begin(GENERATION)
@@ -179,6 +181,91 @@ def test_a_rank_is_told_to_leave_also_where_nothing_can_be_written_down(loop: Lo
     assert swallowed == [1]
 
 
+def test_steps_without_an_optimizers_step_are_done_again_with_the_next_that_is_whole(loop: Loop) -> None:
+    def body(step: int) -> None:
+        if step in (2, 3):  # As a loop does that goes on when a step has failed.
+            with contextlib.suppress(RuntimeError):
+                loop.net(torch.randn(4, 2))
+                raise RuntimeError("Connection closed by peer")
+            return
+        if step == 4:
+            loop.tell()
+            time.sleep(60.0)
+        loop.train()
+
+    kept = loop.run(body)
+    assert (kept.step, dict(kept.progress)) == (2, {"step": 2})
+
+
+def test_a_model_that_is_just_evaluated_and_a_rate_that_went_ahead_are_as_after_the_last_step(loop: Loop) -> None:
+    rates = []
+
+    def body(step: int) -> None:
+        if step == 2:
+            rates.append(loop.optimizer.param_groups[0]["lr"])
+            loop.optimizer.param_groups[0]["lr"] /= 2
+            loop.net.eval()
+            loop.tell()
+            time.sleep(60.0)
+        loop.train()
+
+    kept = loop.run(body)
+    assert kept.states["optimizer"]["param_groups"][0]["lr"] == loop.optimizer.param_groups[0]["lr"] == rates[0]
+    assert all(module.training for module in loop.net.modules())
+
+
+def test_a_model_that_is_just_evaluated_trains_again_also_where_its_step_is_torn(loop: Loop) -> None:
+    def evaluates_after_the_step() -> None:
+        for _ in loop.parting.through(iter(range(3))):
+            loop.train()
+            loop.net.eval()
+            raise RuntimeError("Connection closed by peer")
+
+    with pytest.raises(RuntimeError, match="peer"):
+        loop.parting.call(evaluates_after_the_step)
+    assert loop.parting.keep().step == NOTHING_WHOLE
+    assert loop.parting.torn
+    assert all(module.training for module in loop.net.modules())
+
+
+def test_hooks_that_were_put_on_what_lives_on_are_taken_off_and_older_ones_stay() -> None:
+    net = torch.nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    called: list[str] = []
+
+    def put(name: str) -> None:
+        net.register_forward_hook(lambda *_: called.append(f"forward {name}"))
+        net.weight.register_hook(lambda _: called.append(f"gradient {name}"))
+        net.weight.register_post_accumulate_grad_hook(lambda _: called.append(f"gathered {name}"))
+        optimizer.register_step_post_hook(lambda *_: called.append(f"step {name}"))
+
+    put("outside")
+    net.numbers = {1 << 60: "not a hook"}
+    since = hooks_so_far()
+    for _ in range(2):
+        put("inside")
+    release({"net": net, "optimizer": optimizer}, since=since)
+    net(torch.ones(1, 2)).sum().backward()
+    optimizer.step()
+    assert called == ["forward outside", "gradient outside", "gathered outside", "step outside"]
+    assert net.numbers == {1 << 60: "not a hook"}
+
+
+def test_what_can_no_longer_be_copied_ends_no_loop_and_is_told(loop: Loop, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run = holdfast.guard(net=loop.net, optimizer=loop.optimizer, checkpoints=tmp_path / "checkpoints", save_every=0)
+    run._parting = loop.parting
+    done = []
+    for step in run.steps(4):
+        loop.train()
+        if step == 1:
+            loop.own["lock"] = threading.Lock()
+        done.append(step)
+    assert done == [0, 1, 2, 3]
+    assert loop.parting.keep().step == NOTHING_WHOLE
+    assert "cannot be copied after step 2" in next(tmp_path.glob("cannot-*")).read_text()
+    assert capfd.readouterr().err.count("cannot rejoin a gang any more") == 1
+
+
 def test_a_word_for_another_generation_is_not_for_this_one(loop: Loop) -> None:
     def body(step: int) -> None:
         if step == 1:
@@ -216,6 +303,18 @@ def test_where_random_numbers_are_outlives_the_process_by_two_steps(tmp_path: Pa
     apply_randomness(found(path, 5))
     assert [random.random(), random.gauss(0.0, 1.0), numpy.random.standard_normal(), float(torch.randn(1))] == drawn
     assert as_captured(draw()).keys() == capture_randomness().keys()
+
+
+def test_where_random_numbers_were_is_known_while_a_step_is_made_of_many_parts(tmp_path: Path) -> None:
+    streams, path = Streams(tmp_path / "randomness-0"), tmp_path / "randomness-0"
+    states = {}
+    for step in range(1, 9):
+        torch.randn(1)
+        states[step] = torch.get_rng_state()
+        streams.note(step, draw(), done=step == 4)
+        for known in {4, step} if step > 4 else {step}:
+            assert torch.equal(found(path, known)["torch"], states[known])
+    assert found(path, 7) == {}
 
 
 def test_a_record_that_was_being_written_is_not_taken_for_a_whole_one(tmp_path: Path) -> None:

@@ -73,10 +73,11 @@ class Deciding(Forming):
         verifying.judge(state, incident, diagnosis)
         plan = self._agreed_to(diagnosis, incident.plans[-1]) if state.approved == incident.id else self._decide(diagnosis)
         if gang.waiting and (not rejoining.keeps(state, plan) or rejoining.cannot(state)):
+            gang.not_asked = rejoining.cannot(state)  # For the plan that is made when they are gone.
             self._stop_waiting(gang, plan.because)
             return
         if plan.rung is not Rung.STOP and diagnosis.cause not in TRAINING:
-            plan = replicas.with_holders(state, plan, self._lost_ranks(gang, diagnosis), kept=bool(gang.waiting) and not rejoining.goes_back(state))
+            plan = replicas.with_holders(state, plan, self._lost_ranks(gang, diagnosis), lives=bool(gang.waiting), kept=not rejoining.goes_back(state))
         self._note_attempt(diagnosis, plan)
         incident = replace(
             incident, diagnoses=(*incident.diagnoses, diagnosis), plans=(*incident.plans, plan),

@@ -111,19 +111,19 @@ def in_one_domain(state: State, domains: Mapping[str, str]) -> frozenset[str]:
     return frozenset(gang.nodes[rank // spec.ranks_per_node] for rank in range(of.world_size) if len(where[of.shard(rank)]) < 2)
 
 
-def with_holders(state: State, plan: Plan, lost: Collection[int], *, kept: bool) -> Plan:
-    """The plan, with who else holds what these ranks held; `kept`: those who live on go on with it."""
+def with_holders(state: State, plan: Plan, lost: Collection[int], *, lives: bool, kept: bool) -> Plan:
+    """The plan, with who else holds what these ranks held; `lives`: others wait for the next gang; `kept`: and go on with what they hold."""
     of = mesh(state)
-    return plan if of is None or not lost else replace(plan, lost=tuple(sorted(lost)), mesh=of, held=_told(of, lost, kept=kept))
+    return plan if of is None or not lost else replace(plan, lost=tuple(sorted(lost)), mesh=of, held=_told(of, lost, lives=lives, kept=lives and kept))
 
 
-def _told(of: Mesh, lost: Collection[int], *, kept: bool) -> str:
+def _told(of: Mesh, lost: Collection[int], *, lives: bool, kept: bool) -> str:
     only = of.only_copies(lost)
     if only:
         return f"{_only(only)}: back to the newest checkpoint"
     others = of.who_else(lost)
     was, have = "was" if len(set(lost)) == 1 else "were", ("holds" if kept else "held") if len(others) == 1 else ("hold" if kept else "held")
-    back = "" if kept else ", and did not live on: back to the newest checkpoint"
+    back = "" if kept else f", and {'kept no whole step' if lives else 'did not live on'}: back to the newest checkpoint"
     return f"{_named(lost)} {was} lost; {_named(others)} {have} the same{back}"
 
 

@@ -7,7 +7,9 @@
 code (a save, a beat), and never from the first optimizer's step on until the loop asks for the next one. A step is either done on a rank or it is not. A loop
 that waits for data is left there (`loaders.py`).
 
-What a forward pass changes before the optimizer steps (buffers, random numbers, small pieces of the script's own) is copied at the end of every step.
+What changes in a step beside weights and the optimizer's state (buffers, modes, rates, random numbers, small pieces of the script's own) is copied at the end
+of every step in which an optimizer stepped. One in which none did (gradients are still gathered, or it failed and the loop swallowed that) is not whole by
+itself: it is done again with the steps up to the next that is.
 
 Where the state is sharded and nobody else holds a rank's part, nothing is copied and no step is whole: a rank leaves where it is, and all go back to a
 checkpoint. Where replicas hold each part (HSDP) a rank has its part whole, and a lost one gets it from a rank that holds the same.
@@ -41,6 +43,7 @@ _SIGNAL: Final = signal.SIGRTMIN + 12
 _AGAIN_S: Final = 0.02  # A signal may come at a moment when nothing can be raised, and user code may swallow what is: it is sent until the loop is left.
 _SAY_WHY_S: Final = 0.5  # From then on it is written down, so often, what is in the way.
 _FINISH_S: Final = 0.5  # So long a rank that is past its optimizer may take to its next step before the sockets are shut under it.
+_TENSOR_HOOKS: Final = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _LIGHT_BYTES: Final = 1 << 20  # What pieces besides models and optimizers may hold: it is copied at every step.
 Item = TypeVar("Item")
 Returned = TypeVar("Returned")
@@ -79,6 +82,8 @@ class Parting:
         self._beats: Beats | None = None
         self._handles: list[Any] = []
         self.left_after = NOTHING_WHOLE  # The last step that this rank finished before it left.
+        self.first_hook = 0  # Of those that are put anywhere since the function was called.
+        self.torn = False  # It left after its optimizer had stepped, and before the loop asked for the next step.
 
     # The agent's word.
 
@@ -156,6 +161,7 @@ class Parting:
             self._inside = self._committed = self._waits = False
             self._told = 0
         self._boundary = None
+        self.first_hook = hooks_so_far()
 
     def call(self, function: Callable[[], Returned]) -> Returned:
         """What is raised out of the function passes through here; below this frame nothing is raised."""
@@ -205,10 +211,17 @@ class Parting:
             self._inside = True
 
     def complete(self, step: int, progress: Mapping[str, Any]) -> None:
-        """`step` is done on this rank."""
+        """`step` is done on this rank. Without an optimizer's step in it weights are still those of the last step that is whole."""
         if self._boundary is not None:
-            self._boundary.copy(step, progress)
+            self._boundary.at = step
+            if self._committed:
+                self._boundary.copy(step, progress)
         self._committed = False
+
+    def give_up(self, why: str) -> None:
+        """This rank holds nothing whole any more, since what it has cannot be copied."""
+        self._boundary, self._committed = None, False
+        say_why_not(self.pipe.parent, why)
 
     # Leaving.
 
@@ -219,6 +232,9 @@ class Parting:
         for handle in self._handles:
             handle.remove()
         self._handles = []
+        self.torn = boundary is not None and self._committed
+        if boundary is not None:
+            boundary.put_back_modes()
         if boundary is None or boundary.step == NOTHING_WHOLE or self._committed:
             return Kept()
         return boundary.keep()
@@ -254,9 +270,13 @@ class _Boundary:
     def __init__(self, pieces: Mapping[str, Any], streams: Streams) -> None:
         import torch
 
-        self.step = NOTHING_WHOLE
+        self.step = self.at = NOTHING_WHOLE  # The last one that is whole; the last one that is done.
         self._pieces, self._streams = pieces, streams
         modules = [unwrapped(piece) for piece in pieces.values() if isinstance(unwrapped(piece), torch.nn.Module)]
+        self._modules = [part for module in modules for part in module.modules()]
+        self._groups = [group for piece in pieces.values() if isinstance(piece, torch.optim.Optimizer) for group in piece.param_groups]
+        self._modes = [module.training for module in self._modules]
+        self._settings: list[dict[str, Any]] = []
         self._buffers = [buffer for module in modules for buffer in module.buffers()]
         self._copies = [buffer.detach().clone() for buffer in self._buffers]
         heavy = (torch.nn.Module, torch.optim.Optimizer)
@@ -272,6 +292,8 @@ class _Boundary:
             with torch.no_grad():
                 torch._foreach_copy_(self._copies, self._buffers)
         self._states = {name: copy.deepcopy(state_of(name, piece)) for name, piece in self._light.items()}
+        self._modes = [module.training for module in self._modules]
+        self._settings = [{name: _apart(value) for name, value in group.items() if name != "params"} for group in self._groups]
         self._progress, self._raw = progress, draw()
         self.step = step
         self._streams.note(step, self._raw)
@@ -279,7 +301,12 @@ class _Boundary:
     def foresee(self) -> None:
         """Where the random numbers will be after this step, if nothing more is drawn."""
         if self.step != NOTHING_WHOLE:
-            self._streams.note(self.step + 1, draw())
+            self._streams.note(self.at + 1, draw(), done=False)
+
+    def put_back_modes(self) -> None:
+        """A model that lives on may be evaluated just now, also where all go back to a checkpoint."""
+        for module, training in zip(self._modules, self._modes, strict=True):
+            module.training = training
 
     def keep(self) -> Kept:
         import torch
@@ -288,9 +315,16 @@ class _Boundary:
         with torch.no_grad():
             for buffer, kept in zip(self._buffers, self._copies, strict=True):
                 buffer.copy_(kept)
+        for group, settings in zip(self._groups, self._settings, strict=True):
+            group.update(settings)  # A scheduler may have gone ahead of its copy.
         states = capture({name: piece for name, piece in self._pieces.items() if name not in self._light})
         states |= {name: to_plain(state, name) for name, state in self._states.items()}
         return Kept(step=self.step, states=states, progress=self._progress, randomness=as_captured(self._raw), drawn=as_captured(draw()))
+
+
+def _apart(value: Any) -> Any:
+    """A setting that does not change with the one in use: a rate may be a tensor."""
+    return value.detach().clone() if hasattr(value, "detach") else value
 
 
 def say_why_not(directory: Path, why: str) -> None:
@@ -310,17 +344,38 @@ def _is_called(frame: FrameType | None) -> bool:
     return frame is not None
 
 
-def release(pieces: Mapping[str, Any]) -> None:
-    """Models and scalers as they are before a step, with nothing of the old gang on them."""
+def release(pieces: Mapping[str, Any], *, since: int) -> None:
+    """Models and scalers as they are before a step, with nothing of the old gang on them, and no hook that was put there `since`: the function that rejoins
+    puts its hooks there again when it is called again.
+    """
     import torch
 
     for piece in map(unwrapped, pieces.values()):
+        _unhook(piece, since)
         if isinstance(piece, torch.nn.parallel.DistributedDataParallel):
             piece._remove_autograd_hooks()  # A reference to it that stays somewhere must not take part in the next gang's backward pass.
         if isinstance(piece, torch.nn.Module):
             piece.zero_grad(set_to_none=True)
         if isinstance(piece, torch.amp.GradScaler):
             piece._per_optimizer_states.clear()  # Gradients that were unscaled in the step that was broken off.
+
+
+def hooks_so_far() -> int:
+    """The number that the next hook gets: torch counts all of them."""
+    import torch
+
+    return int(torch.utils.hooks.RemovableHandle.next_id)
+
+
+def _unhook(piece: Any, since: int) -> None:
+    import torch
+
+    module = isinstance(piece, torch.nn.Module)
+    for one in (*piece.modules(), *piece.parameters()) if module else (piece,) if isinstance(piece, torch.optim.Optimizer) else ():
+        names = _TENSOR_HOOKS if isinstance(one, torch.Tensor) else [name for name in vars(one) if name.startswith("_") and "_hooks" in name]
+        for table in (table for table in (getattr(one, name, None) for name in names) if isinstance(table, dict)):
+            for number in [number for number in table if type(number) is int and number >= since]:
+                del table[number]
 
 
 def sharded(pieces: Mapping[str, Any]) -> list[Any]:

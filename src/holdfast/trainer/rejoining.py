@@ -203,9 +203,19 @@ class Rejoining:
         told = isinstance(error, Parted) or (isinstance(error, Exception) and (wanted.is_set() or (_lost_a_peer(error) and wanted.wait(_HELD_S))))
         if told:
             self.kept = replace(self.parting.keep(), world_size=place_here().world_size)
+            if self.parting.torn:
+                self._say_what_it_was_in(error)
             self._left()
             self._left = lambda: None
         return told
+
+    def _say_what_it_was_in(self, error: BaseException) -> None:
+        place = place_here()
+        within = next(frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename).parent != Path(__file__).parent)
+        Say(rank=place.rank, world_size=place.world_size).line(
+            f"the gang broke between the optimizer's step and the end of the iteration ({Path(within.filename).name}:{within.lineno}): nobody knows whether "
+            "that step is whole, and this rank has none to give. What waits for others, such as an evaluation, belongs at the beginning of an iteration."
+        )
 
     def leave(self) -> None:
         """Nothing of the old gang is left when it says that it waits: a destructor may wait for a thread of the group, and only until then somebody has a

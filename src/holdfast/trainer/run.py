@@ -22,12 +22,13 @@ from holdfast.domain.treatment import Treatment, Window, next_draw
 from holdfast.errors import UserError
 from holdfast.trainer import own_numbers
 from holdfast.trainer.beats import Beats
+from holdfast.trainer.between import Between
 from holdfast.trainer.curve import Curve
 from holdfast.trainer.drift import Drift
 from holdfast.trainer.feed import Feed, spare_memory
 from holdfast.trainer.handing import NOBODY_CODE
 from holdfast.trainer.numbers import Numbers
-from holdfast.trainer.parting import Parting, release
+from holdfast.trainer.parting import Parting, hooks_so_far, release
 from holdfast.trainer.profiling import Profiling
 from holdfast.trainer.read_again import ReadAgain
 from holdfast.trainer.saves import Saves
@@ -69,6 +70,7 @@ class Run:
         self._feed: Feed[Any] | None = None
         self._progress: dict[str, Any] | None = restored.progress.get("feed") if restored else None
         self._epochs_begun = 0
+        self._between: Between | None = None
         self._scaling = scaling
         self._left_out, self._tune, self._tuning = left_out, tune, Tuning(tune, pieces, scaling.rate)
         self._tuning.step = self.step
@@ -176,9 +178,20 @@ class Run:
             feed.resume(self._progress, self._restored.randomness, step=self._restored.step)
             if self._restored.world_size != self._world_size:
                 self._take_share(feed, self._restored)
-            if feed.epoch < self._epochs_begun:  # Otherwise a later call of steps() is the one that was stopped.
-                self._restored = None
+            self._pass_by(over=feed.epoch >= self._epochs_begun)
         return feed
+
+    def _pass_by(self, *, over: bool) -> None:
+        """A call of steps() after a resume. If all its epochs are over, a later one is the one that was stopped."""
+        try:
+            if over:
+                self._between = self._between or Between(self._pieces)
+            elif self._between is not None:
+                self._between.put_back()
+        except Exception as error:
+            self._say.once("between", f"what the script does between epochs is done once more, and could not be taken back: {error!r}")
+        if not over:
+            self._restored = self._between = None
 
     def _take_share(self, feed: Feed[Any], restored: Restored) -> None:
         """Of the same data, in a gang of another size. A process that was kept may have a sampler that was made for the other."""
@@ -233,7 +246,16 @@ class Run:
         if self._saves.due(self.step):
             self._save_now()
         if self._parting is not None:
-            self._parting.complete(self.step, self._where())
+            self._keep(self._parting)
+
+    def _keep(self, parting: Parting) -> None:
+        """Let others have this step, should one of them be lost."""
+        try:
+            parting.complete(self.step, self._where())
+        except Exception as error:
+            why = f"what guard() was given cannot be copied after step {self.step}: {error!r}"
+            self._say.once("keep", f"this rank cannot rejoin a gang any more, and is started again with the others: {why}.")
+            parting.give_up(why)
 
     def _prepare(self) -> None:
         self._prepared = True
@@ -324,7 +346,7 @@ class Run:
         self._saves.take_off()
         if self._stop is not None:
             self._stop.uninstall()
-        release(self._pieces)
+        release(self._pieces, since=self._parting.first_hook if self._parting is not None else hooks_so_far())
         if self._profiling is not None:
             self._profiling.close()
 
