@@ -197,6 +197,20 @@ def test_steps_without_an_optimizers_step_are_done_again_with_the_next_that_is_w
     assert (kept.step, dict(kept.progress)) == (2, {"step": 2})
 
 
+def test_where_no_optimizer_of_torchs_says_that_it_steps_every_step_is_whole(loop: Loop, tmp_path: Path) -> None:
+    loop.parting.watch({"net": loop.net}, Beats(None), Streams(tmp_path / "randomness-1"))
+
+    def body(step: int) -> None:
+        if step == 3:
+            loop.tell()
+            time.sleep(60.0)
+        with torch.no_grad():
+            for parameter in loop.net.parameters():
+                parameter.mul_(0.9)
+
+    assert loop.run(body).step == 3
+
+
 def test_a_model_that_is_just_evaluated_and_a_rate_that_went_ahead_are_as_after_the_last_step(loop: Loop) -> None:
     rates = []
 

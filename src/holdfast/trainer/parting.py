@@ -81,6 +81,7 @@ class Parting:
         self._boundary: _Boundary | None = None
         self._beats: Beats | None = None
         self._handles: list[Any] = []
+        self._seen_to_step = False  # Whether one of torch's optimizers was given to `guard`: of another kind nobody is told when it steps.
         self.left_after = NOTHING_WHOLE  # The last step that this rank finished before it left.
         self.first_hook = 0  # Of those that are put anywhere since the function was called.
         self.torn = False  # It left after its optimizer had stepped, and before the loop asked for the next step.
@@ -179,6 +180,7 @@ class Parting:
         self._beats, self._boundary = beats, _Boundary(pieces, streams)
         optimizers = [piece for piece in pieces.values() if isinstance(piece, torch.optim.Optimizer)]
         models = [piece for piece in pieces.values() if isinstance(piece, torch.nn.parallel.DistributedDataParallel) or _parts_in(piece)]
+        self._seen_to_step = bool(optimizers)
         self._handles = [optimizer.register_step_pre_hook(self._commit) for optimizer in optimizers]
         self._handles += [model.register_forward_hook(self._forwarded) for model in models]
 
@@ -214,7 +216,7 @@ class Parting:
         """`step` is done on this rank. Without an optimizer's step in it weights are still those of the last step that is whole."""
         if self._boundary is not None:
             self._boundary.at = step
-            if self._committed:
+            if self._committed or not self._seen_to_step:
                 self._boundary.copy(step, progress)
         self._committed = False
 
