@@ -7,7 +7,7 @@ import math
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from schedule.clusters import ask, cluster_of
+from schedule.clusters import ask, cluster_of, running
 
 from holdfast.schedule.cycle import decide
 from holdfast.schedule.explain import why
@@ -80,6 +80,21 @@ def test_a_name_that_was_used_again_within_a_day_is_two_newcomers_of_the_next() 
     decide(cluster, 2 * HOUR_S)
     expected = forecast(cluster)
     assert cluster.now < expected["next"].likely < expected["last"].likely
+
+
+def test_who_has_nodes_kept_for_it_is_counted_among_those_that_come_first() -> None:
+    cluster = cluster_of(2, 4)
+    ask(cluster, "firm", 4, 0.0, preemptible=False)
+    decide(cluster, 0.0)
+    ask(cluster, "gang", 8, 1.0)
+    ask(cluster, "fills", 4, 1.0)
+    ask(cluster, "waits", 4, 2.0)
+    decide(cluster, 2.0)
+    assert running(cluster) == {"firm", "fills"}
+    reason = why(cluster, "waits")
+    assert reason is not None
+    assert reason.kind == "share"
+    assert "and one job comes first" in reason.because
 
 
 @settings(max_examples=25, deadline=None)

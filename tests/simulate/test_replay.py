@@ -331,6 +331,22 @@ def test_a_priority_is_a_class_or_a_number_above_or_below_0(said: str, means: st
     assert [one.line for one in trace.skipped] == ([] if means else [3])
 
 
+def test_bytes_that_are_no_utf8_and_numbers_that_only_python_knows_cost_one_row_and_a_column_named_twice_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.csv"
+    rows = [b"j0,0,60,1,ann", "j1,0,60,1,J\u00f6rg".encode("latin-1"), b"j2,0,1_0,1,ann", "j3,0,60,\u0661,ann".encode(), "j4,0,60,1,J\u00f6rg".encode()]
+    path.write_bytes(b"job_id,submit_s,duration_s,gpus,user\n" + b"\n".join(rows))
+    trace = read_trace(path)
+    assert [(job.id, job.user) for job in trace.jobs] == [("j0", "ann"), ("j4", "J\u00f6rg")]
+    assert [(one.line, one.because) for one in trace.skipped] == [
+        (3, "byte 0xf6 is no UTF-8"), (4, "duration_s '1_0' is not a number"), (5, "gpus '\u0661' is not a number")
+    ]  # fmt: skip
+    whole = {b"\xff\xfej\0o\0b\0": "in its first line byte 0xff is no UTF-8", b"job_id,submit_s,duration_s,gpus,gpus\na,0,1,1,2\n": "two columns 'gpus'"}
+    for content, says in whole.items():
+        path.write_bytes(content)
+        with pytest.raises(TableUnreadable, match=says):
+            read_trace(path)
+
+
 def test_jobs_that_took_no_time_are_replayed_and_an_estimate_that_is_no_number_is_none_and_said(tmp_path: Path) -> None:
     path = tmp_path / "trace.csv"
     path.write_text("job_id,submit_s,duration_s,gpus,estimate_s\na,0,0,1,nan\nb,0,0,1,60\nc,9,0,1,-inf\nd,9,1e308,1,\n")

@@ -142,7 +142,7 @@ def _free(cluster: Cluster, job: Job) -> _Found:
 
 def _share(cluster: Cluster, job: Job) -> tuple[str, str, tuple[str, ...]]:
     tree, policy = cluster.tree, cluster.policy
-    ahead = max(0, sum(cluster.waiting.count(lane) for lane in Lane if lane <= job.lane) - 1)
+    ahead = max(0, sum(cluster.waiting.count(lane) for lane in Lane if lane <= job.lane) - 1) + len(cluster.reservations)
     left_s = max(0.0, policy.patience_s - job.waited_s - (cluster.now - job.since))
     if job.lane is Lane.DUE:
         order, clears = "it is due, and older ones come first", "those before it start"
@@ -152,7 +152,8 @@ def _share(cluster: Cluster, job: Job) -> tuple[str, str, tuple[str, ...]]:
         clears = f"GPUs become free; at the latest it is due in {left_s:.0f} s, and then goes by age"
     loose = sum(cluster.fleet.loose)
     taken = f"all GPUs are taken ({loose} by jobs that may be evicted)" if loose else "all GPUs are taken"
-    return f"{taken} and up to {ahead} jobs come first: {order}", clears, ()
+    first = "one job comes" if ahead == 1 else f"up to {ahead} jobs come"
+    return f"{taken} and {first} first: {order}", clears, ()
 
 
 def _jobs(jobs: list[Job]) -> tuple[str, ...]:

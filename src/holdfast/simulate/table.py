@@ -1,6 +1,6 @@
 """CSV files of others, gzipped or not: whole rows are taken, broken ones are left out, with their line and the reason.
 
-A row is one line: a quote that is not closed costs the row it stands in, and no other.
+A row is one line: a quote that is not closed, or a byte that is no UTF-8, costs the row it stands in, and no other.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import csv
 import gzip
 import io
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -35,8 +36,8 @@ def rows_of(path: Path, wanted: str, take: Callable[[Row, int], None], missing: 
     """Give each row, with its line, to `take`, which raises ValueError where it makes no sense. `missing` says what the first line lacks, or nothing."""
     try:
         content = path.read_bytes()
-        text = (gzip.decompress(content) if content.startswith(_GZIP) else content).decode("utf-8-sig")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        text = (gzip.decompress(content) if content.startswith(_GZIP) else content).decode("utf-8-sig", "surrogateescape")
+    except (OSError, EOFError, zlib.error) as error:
         raise TableUnreadable(f"{path} cannot be read: {error}; expected CSV, gzipped or not, beginning with {wanted}") from error
     lines = io.StringIO(text.replace("\0", ""), newline=None)
     first = next(lines, "")
@@ -44,6 +45,8 @@ def rows_of(path: Path, wanted: str, take: Callable[[Row, int], None], missing: 
         names = [name.strip() for name in _fields(first)]
     except ValueError as error:
         raise TableUnreadable(f"{path} is no CSV: in its first line {error}; expected lines as below {wanted}") from error
+    if twice := [name for name, times in Counter(names).items() if name and times > 1]:
+        raise TableUnreadable(f"{path} has two columns {twice[0][:40]!r}, and nothing says which is meant; leave one out, or rename it")
     if lacks := missing(names):
         raise TableUnreadable(f"{path} has {lacks}: its first line is {','.join(names)[:80]!r}; name them in it, as in {wanted}")
     skipped: list[Skipped] = []
@@ -60,6 +63,10 @@ def rows_of(path: Path, wanted: str, take: Callable[[Row, int], None], missing: 
 
 
 def _fields(line: str) -> list[str]:
+    try:
+        line.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"byte 0x{ord(line[error.start]) - 0xDC00:02x} is no UTF-8") from error
     reader = csv.reader((line, ""), skipinitialspace=True)
     try:
         fields = next(reader)
@@ -88,7 +95,7 @@ def maybe(row: Row, name: str, *, least: float = -_MOST) -> float | None:
     if not text:
         return None
     try:
-        value = float(text)
+        value = float(text if text.isascii() and "_" not in text else "")  # Python takes 1_0 for ten; no trace means that.
     except ValueError:
         raise ValueError(f"{name} {text[:40]!r} is not a number") from None
     if not least <= value <= _MOST:
