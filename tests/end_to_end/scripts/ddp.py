@@ -9,7 +9,6 @@ import hashlib
 import os
 import secrets
 import signal
-import string
 import sys
 import time
 from pathlib import Path
@@ -27,8 +26,8 @@ with (directory / "starts").open("a") as starts:
 
 
 def raise_something(*_: object) -> None:
-    # Never the same twice: a fault that repeats in the same place would rightly be called permanent.
-    raise RuntimeError("struck: " + "".join(secrets.choice(string.ascii_letters) for _ in range(12)))
+    # Never the same twice: a fault that comes again in the same place, by its type, would rightly be called permanent.
+    raise type("Struck" + secrets.token_hex(6), (RuntimeError,), {})("struck")
 
 
 signal.signal(signal.SIGUSR1, raise_something)

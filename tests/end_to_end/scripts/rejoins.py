@@ -13,7 +13,6 @@ import hashlib
 import os
 import secrets
 import signal
-import string
 import sys
 import time
 from pathlib import Path
@@ -99,8 +98,8 @@ def features(ids: torch.Tensor) -> torch.Tensor:
 
 def pause() -> None:
     if struck:
-        # Never the same twice: a fault that repeats in the same place would rightly be called permanent.
-        raise ValueError("struck: " + "".join(secrets.choice(string.ascii_letters) for _ in range(12)))
+        # Never the same twice: a fault that comes again in the same place, by its type, would rightly be called permanent.
+        raise type("Struck" + secrets.token_hex(6), (ValueError,), {})("struck")
     while deaf:
         (directory / "deaf").touch()
         with contextlib.suppress(BaseException):
