@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from end_to_end.jobs import command
+from end_to_end.jobs import Job, command, eventually
 
 from holdfast.cli.job import state_of
 from holdfast.cli.lessons import before, correct
@@ -13,7 +13,7 @@ from holdfast.control.past import Past
 from holdfast.domain.job import Outcome
 from holdfast.domain.past import PastIncident, PastRemedy
 from holdfast.domain.plan import Rung
-from holdfast.domain.state import State
+from holdfast.domain.state import NodeState, State
 from holdfast.launch.layout import JobDirectory
 
 SCRIPT = """
@@ -56,8 +56,12 @@ def test_an_incident_is_remembered_told_of_in_the_next_job_and_a_correction_deci
 
 
 BOUND = """
-import os, pathlib, sys
-first, node = pathlib.Path(sys.argv[1]), os.environ["HOLDFAST_SCRATCH"].split("/")[-2]
+import os, pathlib, sys, time
+first, here, go = map(pathlib.Path, sys.argv[1:])
+here.touch()
+while not go.exists():
+    time.sleep(0.01)
+node = os.environ["HOLDFAST_SCRATCH"].split("/")[-2]
 if os.environ["RANK"] == "1":
     if not first.exists():
         first.write_text(node)
@@ -72,9 +76,11 @@ def test_what_a_respawn_did_not_cure_in_earlier_jobs_is_moved_to_a_spare_in_the_
     earlier = [PastIncident(job="earlier", number=number, opened_at=time.time(), cause="exception", remedies=(failed,)) for number in (1, 2)]
     with Past(state / "history.db") as past:
         past.keep(incidents=earlier)
-    command("run", "--name", "job", "--nnodes", 2, "--spares", 1, state / "bound.py", state / "first-node")
-    ended = state_of(JobDirectory(state / "jobs" / "job"))
-    assert ended.outcome is Outcome.FINISHED
+    with Job(state, options=["--nnodes", 2, "--spares", 1], script=state / "bound.py", arguments=[state / "first-node", state / "here", state / "go"]) as job:
+        eventually((state / "here").exists, what="a rank")
+        eventually(lambda: [node.state for node in job.state().nodes.values()] == [NodeState.READY] * 3, what="two nodes and a spare")
+        (state / "go").write_text("")
+        ended = job.finished(60.0)
     plan = ended.incidents[0].plans[0]
     assert plan.rung is Rung.REPLACE
     assert plan.drop == ((state / "first-node").read_text(),)
