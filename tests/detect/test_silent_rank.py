@@ -284,6 +284,18 @@ def test_a_hang_after_the_first_steps_is_found_although_no_step_was_seen_to_end(
     assert [finding.kind for finding in found] == ["silent_rank"]
 
 
+def test_a_start_that_hangs_is_found_although_the_one_before_was_too_short_to_be_seen() -> None:
+    detector = SilentRank()
+    began = Look(pid=1, generation=1, step=10, phase="step", phase_since=1001.0, beat_at=1003.0, process_state="S", cpu_s=5.0, steps=10, started_at=1000.0)
+    assert not detector.look({0: began}, 1003.0)
+    waits = Look(pid=1, generation=2, step=10, phase="start", phase_since=1010.0, beat_at=1010.0, process_state="S", cpu_s=5.0, started_at=1000.0)
+    found = [(now, one) for now in range(1010, 1200) for one in detector.look({0: waits}, float(now))]
+    assert found
+    at, first = found[0]
+    assert 1070 <= at <= 1080, "a minute, for a phase that was hardly ever seen"
+    assert "in phase 'start'" in first.because
+
+
 def test_a_rank_that_is_started_anew_is_judged_anew() -> None:
     machine = _trained()
     machine.idle()

@@ -123,6 +123,9 @@ class SilentRank:
             if look.steps > 0 and look.phase == "step":
                 # All it did so far, its start included: too long for a step, and a limit all the same, should it never take another.
                 self._note("step", (look.beat_at - look.started_at) / look.steps, times=look.steps)
+                # Its start was over before anybody looked, and took no longer than this. Else the next one, should it hang, had the time of one that compiles.
+                if "start" not in self._durations:
+                    self._note("start", look.phase_since - look.started_at)
         state = self._ranks[rank]
         if look.cpu_s - state.cpu_s > self.limits.idle_cpu_share * (now - state.looked_at):
             state.worked_at = now
