@@ -111,6 +111,7 @@ def test_a_detached_job_can_be_listed_watched_followed_and_stopped(state: Path) 
     assert ran.returncode == 0, ran.stderr
     assert json.loads(ran.stdout) == {"job": "job", "detached": True}
     try:
+        assert json.loads(command("show", "job", "--json").stdout)["job"] == "job", "the next command may be about it"
         eventually(lambda: (kept / "rank-0").exists(), what="a first step")
         (row,) = json.loads(command("ps", "--json").stdout)
         assert row["running"]

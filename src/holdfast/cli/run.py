@@ -7,19 +7,22 @@ import contextlib
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 
 from holdfast.chaos.undo import UNDO, Undoing
-from holdfast.cli.job import hold, state_of
+from holdfast.cli.job import hold, is_held, state_of
 from holdfast.cli.live import Live
 from holdfast.core import BROKEN_CODE
 from holdfast.domain.job import JobSpec
 from holdfast.domain.state import State
+from holdfast.errors import HoldfastError
 from holdfast.launch.layout import JobDirectory
 from holdfast.launch.local import LocalCluster
 from holdfast.wire.frames import BadFrame, Channel, connect
 from holdfast.wire.messages import Output, StopJob, View, Watch
 
+_COME_UP_S = 30.0
 _STOPPING_SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "the terminal is gone"}
 
 
@@ -127,6 +130,25 @@ def detach(log: str) -> bool:
     os.write(writer, b".")
     os.close(writer)
     return True
+
+
+def come_up(directory: JobDirectory) -> None:
+    """Wait until a job that was put in the background can be asked for, since the next command may do so, or is over already."""
+    seen, until_s = False, time.monotonic() + _COME_UP_S
+    while time.monotonic() < until_s:
+        held = is_held(directory)
+        if (held and _is_known(directory)) or (seen and not held):
+            return
+        seen |= held
+        time.sleep(0.02)
+    raise HoldfastError(f"job {directory.job!r} did not come up within {_COME_UP_S:.0f} s; {directory.logs / 'run.log'} may say why")
+
+
+def _is_known(directory: JobDirectory) -> bool:
+    try:
+        return state_of(directory).spec is not None
+    except HoldfastError:
+        return False  # Its journal is only being made.
 
 
 def exit_code(state: State) -> int:

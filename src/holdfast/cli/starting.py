@@ -261,7 +261,7 @@ def resume(
 
 def _run(directory: JobDirectory, spec: JobSpec, *, as_json: bool, detached: bool) -> None:
     from holdfast.cli.job import hold
-    from holdfast.cli.run import detach, exit_code, run_job
+    from holdfast.cli.run import come_up, detach, exit_code, run_job
 
     if spec.chaos:
         from holdfast.cli.chaos import prepared
@@ -272,6 +272,7 @@ def _run(directory: JobDirectory, spec: JobSpec, *, as_json: bool, detached: boo
             pass  # Said here rather than in the background, where nobody reads it.
         directory.logs.mkdir(exist_ok=True)
         if not detach(str(directory.logs / "run.log")):
+            come_up(directory)
             print(json.dumps({"job": spec.job, "detached": True}) if as_json else f"{spec.job}: runs in the background; `holdfast attach {spec.job}` shows it")
             return
     live = live_view(as_json=as_json)
