@@ -87,11 +87,13 @@ def test_on_nodes_that_are_held_whoever_will_be_gone_in_time_may_run(asked: dict
     assert cluster.reservations[cluster.jobs["gang"]].at == now + 4 * HOUR_S, "nobody has put it off"
 
 
-def test_nobody_comes_to_nodes_that_are_held_for_one_who_is_expected_before_a_minimum_run() -> None:
-    cluster, auditor, now = _held(Policy().minimum_run_s - 1.0)
-    ask(cluster, "fills", 2, now, user="h/v")
-    decide_checked(cluster, auditor, now)
-    assert running(cluster) == {"firm"}
+@pytest.mark.parametrize(("kept_s", "starts"), [(Policy().filled_s - 1.0, True), (Policy().filled_s, False)])
+def test_small_ones_fill_held_nodes_whatever_is_expected_for_a_while_and_then_only_where_they_are_not_in_the_way(kept_s: float, starts: bool) -> None:
+    cluster, auditor, now = _held(Policy().filled_s + Policy().minimum_run_s - 10.0)
+    ask(cluster, "fills", 2, now + kept_s, user="h/v")
+    decide_checked(cluster, auditor, now + kept_s)
+    assert cluster.reservations[cluster.jobs["gang"]].since == now
+    assert ("fills" in running(cluster)) is starts
 
 
 def test_who_fills_nodes_that_are_held_goes_when_the_one_they_are_held_for_can_start() -> None:

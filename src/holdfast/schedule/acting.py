@@ -95,7 +95,7 @@ class Acting(Known):
         if before is None:
             self.waiting.remove(job)
             self._timer_waited(job)
-            self.reservations[job] = Reservation(job, nodes, at, now)
+            self.reservations[job] = Reservation(job, nodes, at, now, now)
         else:
             self.fleet.let_go(before.nodes)
             before.nodes, before.at, before.made_at = nodes, at, now

@@ -38,6 +38,7 @@ class Reservation:
     nodes: tuple[int, ...]
     at: float  # When it is expected to start.
     made_at: float
+    since: float  # It has had some, these or others.
 
 
 class Known:

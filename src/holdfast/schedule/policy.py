@@ -52,7 +52,7 @@ class Policy:
     half_life_s: float = 7 * DAY_S
     entry_s: float = HOUR_S
     trial_s: float = 2 * HOUR_S  # Of one GPU: a job that fits on one node is tried for so much before it has to wait its turn. Most end within it.
-    trial_share: float = 0.1  # Of the cluster, when somebody becomes due; less the longer the longest wait is, so that nobody is passed for long.
+    trial_share: float = 0.085  # Of the cluster, when somebody becomes due; less the longer the longest wait is, so that nobody is passed for long.
     trial_share_least: float = 0.03  # In a queue without end, where the longest wait is of weeks.
     patience_s: float = 24 * HOUR_S  # After waiting so long in all, a job is due.
     whole_ahead: float = 1.22  # Among those that are due, a gang of whole nodes counts as so many times older, and by its patience at most.
@@ -64,6 +64,7 @@ class Policy:
     reserved_share: float = 0.02  # Of the nodes, at most, for those that are due and do not fit.
     spoiled_s: float = 900.0  # What it costs to put a firm job on a GPU that would else be part of a whole node.
     reservation_kept_s: float = HOUR_S  # Then it is looked for anew.
+    filled_s: float = 6 * HOUR_S  # So long preemptible work may start on reserved nodes whatever is expected; then only what will not be in the way.
     release_s: float = 600.0  # A gang whose members do not find each other in this time gives its place back.
     back_off_s: float = 60.0  # Doubled with each failed start.
     resize_every_s: float = HOUR_S / 2

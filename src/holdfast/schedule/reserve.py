@@ -1,7 +1,8 @@
 """Reservations: named nodes for a job that is due and does not fit, and who may stand there meanwhile.
 
-The nodes are those that will be ready soonest, as far as estimates tell; loose jobs do not count, for they can go. Nobody who cannot be evicted starts there. A
-preemptible job may, without an estimate, when the reserved one is not expected before the minimum run; another may when its estimate ends in time.
+The nodes are those that will be ready soonest, as far as estimates tell; loose jobs do not count, for they can go. A job that cannot be evicted starts there
+only when its estimate ends in time. A preemptible one may without an estimate: at first whatever is expected, since guesses are mostly wrong and idle nodes are
+lost; and after a while only when the reserved one is not expected before the minimum run, or small ones without end could keep it waiting for theirs.
 A reservation is kept a while, so that it does not wander, and then looked for anew.
 """
 
@@ -69,6 +70,12 @@ def backfill_place(cluster: Cluster, job: Job, now: float) -> Placement | None:
     fleet, reservations = cluster.fleet, cluster.reservations
     if job.gpus > fleet.gpus_max:
         return None
-    runs_s = cluster.policy.minimum_run_s if job.request.preemptible else cluster.estimates.whole_s(job)
+    policy, preemptible = cluster.policy, job.request.preemptible
+    runs_s = policy.minimum_run_s if preemptible else cluster.estimates.whole_s(job)
+
+    def may_stand(holder: Job) -> bool:
+        kept = reservations[holder]
+        return kept.at >= now + runs_s or (preemptible and now < kept.since + policy.filled_s)
+
     held = ((node, fleet.holder[node]) for node in fleet.held if fleet.health[node] is Health.GOOD)
-    return fleet.find_among(job.gpus, (node for node, holder in held if holder is not None and reservations[holder].at >= now + runs_s))
+    return fleet.find_among(job.gpus, (node for node, holder in held if holder is not None and may_stand(holder)))
