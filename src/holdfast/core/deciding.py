@@ -76,8 +76,7 @@ class Deciding(Forming):
             gang.not_asked = rejoining.cannot(state)  # For the plan that is made when they are gone.
             self._stop_waiting(gang, plan.because)
             return
-        if plan.rung is not Rung.STOP and diagnosis.cause not in TRAINING:
-            plan = replicas.with_holders(state, plan, self._lost_ranks(gang, diagnosis), lives=bool(gang.waiting), kept=not rejoining.goes_back(state))
+        plan = self._with_holders(plan, diagnosis)
         self._note_attempt(diagnosis, plan)
         incident = replace(
             incident, diagnoses=(*incident.diagnoses, diagnosis), plans=(*incident.plans, plan),
@@ -173,6 +172,30 @@ class Deciding(Forming):
             return made
         self.state.approved = 0
         return self._decide(diagnosis)
+
+    def _ask_anew(self) -> None:
+        """Nodes went or came while a plan waits for a person: what is proposed, and what else there is to choose, is by what is there now."""
+        incident = asking.waiting(self.state)
+        assert incident is not None
+        diagnosis = incident.diagnoses[-1]
+        plan = self._with_holders(self._decide(diagnosis), diagnosis)
+        incident = replace(incident, plans=(*incident.plans[:-1], plan))
+        said = asking.proposal(incident, self._spec.job)
+        if said != self.state.because and len(incident.story) < standing.STORY_LINES:  # A node may come and go for as long as nobody answers.
+            incident = incident.tell(self.state.at, said)
+        self._keep(incident)
+        if plan.rung is Rung.STOP:
+            self._act(plan, diagnosis)
+        else:
+            self._enter(JobPhase.WAITING, said)
+
+    def _with_holders(self, plan: Plan, diagnosis: Diagnosis) -> Plan:
+        """And who else holds what was lost."""
+        state, gang = self.state, self.state.gang
+        assert gang is not None
+        if plan.rung is Rung.STOP or diagnosis.cause in TRAINING:
+            return plan
+        return replicas.with_holders(state, plan, self._lost_ranks(gang, diagnosis), lives=bool(gang.waiting), kept=not rejoining.goes_back(state))
 
     def _decide(self, diagnosis: Diagnosis, *, only: str = "") -> Plan:
         """`only`: what a person has chosen."""
