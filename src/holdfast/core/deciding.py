@@ -220,15 +220,16 @@ class Deciding(Forming):
             gang=gang.nodes, spares=tuple(name for name in usable if name not in gang.nodes), lost=tuple(sorted(state.nodes.keys() - set(usable))),
             checkpoint=gang.restore or "", checkpoint_step=gang.restore_step, blamed=blamed, avoided=state.avoided,
             asked=spec.nodes, least=replicas.least(state), block=replicas.block(state),
-            refused={int(nodes): why for nodes, why in state.refused.items()}, costs=costs_of(state.incidents, self._first_s(gang)),
+            refused={int(nodes): why for nodes, why in state.refused.items()}, costs=costs_of(state.incidents, self._first_s()),
             can_rejoin=can_rejoin, goes_back=rejoining.goes_back(state), none_before=state.none_before,
             node_wait=node_wait(
                 state.absences, otherwise_s=policy.node_wait_s, cleaning_s=policy.kill_wait_s if len(usable) + cleaning >= spec.nodes else None
             ),
         )  # fmt: skip
 
-    def _first_s(self, gang: Gang) -> float | None:
-        return None if gang.ready_after_s is None else gang.ready_after_s + self._policy.abort_grace_s
+    def _first_s(self) -> float | None:
+        took_s = self.state.first_step_s
+        return None if took_s is None else took_s + self._policy.abort_grace_s
 
     def _note_attempt(self, diagnosis: Diagnosis, plan: Plan) -> None:
         state, gang = self.state, self.state.gang
