@@ -279,8 +279,6 @@ class Deciding(Forming):
             state.smaller = ""  # Nodes are waited for, also where a gang before this one was smaller.
         if plan.wait_s:
             state.deadlines["back_off"] = state.at + plan.wait_s
-        if plan.patience_s is not None:
-            state.deadlines["patience"] = state.at + plan.wait_s + plan.patience_s
         self._form_if_possible()
         self._wait_for_nodes()
 
