@@ -31,6 +31,11 @@ NOON = 1_794_830_400.0  # 2026-11-16T12:00:00Z
         ('{"at": 90}', "it is to go", WRITTEN_AT + 90.0),
         ('{"action": "terminate", "time": "2026-11-16T12:00:00Z"}', "it is to go: terminate", NOON),  # AWS: spot/instance-action.
         ('{"reason": "soon", "at": "when it suits"}', "it is to go: soon", WRITTEN_AT + UNSAID_S),
+        (r'{"at": 90, "reason": "rack \ud800"}', "it is to go: rack ?", WRITTEN_AT + 90.0),
+        ("inf rack 7", "it is to go: inf rack 7", WRITTEN_AT + UNSAID_S),
+        ('{"at": 1e999}', "it is to go", WRITTEN_AT + UNSAID_S),
+        (f'{{"at": 1{"0" * 400}}}', "it is to go", WRITTEN_AT + UNSAID_S),
+        ('{"at": "Mon, 16 Nov 2026 12:00:00 +99999999999999"}', "it is to go", WRITTEN_AT + UNSAID_S),
         (  # Azure: scheduledevents.
             '{"DocumentIncarnation": 3, "Events": [{"EventType": "Freeze", "NotBefore": "Mon, 16 Nov 2026 11:00:00 GMT"},'
             ' {"EventType": "Reboot", "NotBefore": ""}, {"EventType": "Preempt", "NotBefore": "Mon, 16 Nov 2026 12:00:00 GMT"}]}',
@@ -42,7 +47,12 @@ def test_a_notice_is_understood_as_people_and_clouds_write_it(text: str, because
     assert parse(text, written_at=WRITTEN_AT) == Notice(because=because, goes_at=goes_at)
 
 
-@pytest.mark.parametrize("text", ["", " \n", "FALSE", "NONE", "{}", '{"Events": []}', '{"Events": [{"EventType": "Freeze"}]}', '{"at": 17', "[]", "[1]"])
+@pytest.mark.parametrize(
+    "text",
+    ["", " \n", "FALSE", "NONE", "{}", '{"Events": []}', '{"Events": [{"EventType": "Freeze"}]}', '{"at": 17', "[]", "[1]", "[" * 60000,
+     f'{{"at": 1{"0" * 5000}}}'],
+    ids=lambda text: text[:30],
+)  # fmt: skip
 def test_what_says_nothing_is_no_notice(text: str) -> None:
     assert parse(text, written_at=WRITTEN_AT) is None
 

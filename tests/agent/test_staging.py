@@ -63,7 +63,7 @@ def test_a_copy_that_was_broken_off_goes_on_behind_its_last_block_that_reads_bac
     real = staging._sum
 
     def after_five(block: bytes) -> str:
-        if (tmp_path / "data.part").stat().st_size >= 5 * BLOCK:
+        if (tmp_path / "data.holdfast-part").stat().st_size >= 5 * BLOCK:
             broken.stop()
         return real(block)
 
@@ -73,7 +73,7 @@ def test_a_copy_that_was_broken_off_goes_on_behind_its_last_block_that_reads_bac
     reading = broken.reading()
     assert reading is not None
     assert reading.error == "the agent leaves"
-    with (tmp_path / "data.part").open("r+b") as part:  # The disk has lost some of it meanwhile.
+    with (tmp_path / "data.holdfast-part").open("r+b") as part:  # The disk has lost some of it meanwhile.
         part.seek(3 * BLOCK)
         part.write(b"\0" * 16)
     read: list[int] = []
@@ -259,6 +259,33 @@ def test_what_is_on_the_nodes_disk_is_linked(tmp_path: Path) -> None:
     stage(tmp_path / "shard", tmp_path / "staged", said)
     assert (tmp_path / "staged" / "data").readlink() == tmp_path / "shard"
     assert "on this node's disk already" in said[0]
+
+
+def test_links_to_files_and_directories_are_followed_and_one_without_an_end_is_refused(source: Path, tmp_path: Path) -> None:
+    (source / "elsewhere" / "deep").mkdir(parents=True)
+    (source / "elsewhere" / "deep" / "shard-1").write_bytes(b"one")
+    (source / "asked").mkdir()
+    (source / "asked" / "all").symlink_to("../elsewhere")
+    (source / "asked" / "again").symlink_to("../elsewhere/deep")
+    (source / "asked" / "shard-2").symlink_to("../elsewhere/deep/shard-1")
+    (source / "asked" / "nowhere").symlink_to("gone")
+    stage(source / "asked", tmp_path)
+    there = {str(path.relative_to(tmp_path / "data")): path.read_bytes() for path in (tmp_path / "data").rglob("*") if path.is_file()}
+    assert there == {"all/deep/shard-1": b"one", "again/shard-1": b"one", "shard-2": b"one"}
+    assert not any(path.is_symlink() for path in (tmp_path / "data").rglob("*")), "on the node's own disk"
+    (source / "elsewhere" / "deep" / "back").symlink_to("../../asked")
+    with pytest.raises(NotStaged, match=r"leads back to .*asked, which it lies in"):
+        stage(source / "asked", tmp_path)
+
+
+def test_a_file_that_is_staged_anew_does_not_take_one_whose_name_goes_on_behind_its_own(source: Path, tmp_path: Path) -> None:
+    (source / "shard").write_bytes(b"x" * 3 * BLOCK)
+    (source / "shard.part").write_bytes(b"another")
+    stage(source, tmp_path)
+    (source / "shard").write_bytes(b"y" * BLOCK)
+    stage(source, tmp_path)
+    assert (tmp_path / "data" / "shard").read_bytes() == b"y" * BLOCK
+    assert (tmp_path / "data" / "shard.part").read_bytes() == b"another"
 
 
 def test_what_is_missing_or_does_not_fit_is_said(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

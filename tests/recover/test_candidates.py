@@ -69,7 +69,6 @@ def test_a_spare_that_is_ready_is_better_than_fewer_nodes() -> None:
     ("change", "says"),
     [
         ({"least": 3}, "the gang has one size"),
-        ({"lost": ("n1", "n2")}, "1 nodes are left, and 2 are the least"),
         ({"refused": {2: "batch_size is 9 for 2 ranks"}}, "does not run on 2 nodes: batch_size is 9"),
     ],
 )
@@ -77,6 +76,16 @@ def test_where_it_cannot_be_smaller_that_is_said_and_nodes_are_waited_for(change
     plan = decide(LOST, [], replace(FLEET, **change), Policy())  # type: ignore[arg-type]
     assert (plan.rung, plan.patience_s) == (Rung.REPLACE, None)
     assert says in next(one.because for one in plan.candidates if one.rung is Rung.SHRINK)
+
+
+def test_where_too_few_are_left_all_are_waited_for_no_longer_than_that_is_worth_once_they_are_enough() -> None:
+    fleet = replace(FLEET, lost=("n1", "n2"))
+    plan = decide(LOST, [], fleet, Policy())
+    assert (plan.rung, plan.patience_s) == (Rung.REPLACE, worth_shrinking_from_s(fleet.smaller))
+    assert fleet.smaller.kept == pytest.approx(2 / 3), "the gang that is formed then has the least that there may be"
+    assert "until 2 are there" in plan.because
+    assert "1 nodes are left, and 2 are the least" in next(one.because for one in plan.candidates if one.rung is Rung.SHRINK)
+    assert decide(LOST, [], fleet, Policy(never=("shrink",))).patience_s is None
 
 
 def test_a_policy_that_forbids_every_rung_ends_the_job_and_says_so() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import math
 import os
 import signal
 import time
@@ -94,8 +95,8 @@ def parse(text: str, *, written_at: float) -> Notice | None:
     if text[0] in "{[":
         try:
             return _from_json(json.loads(text), written_at)
-        except json.JSONDecodeError:
-            return None  # It is just being written: the next look finds it whole.
+        except (ValueError, RecursionError):
+            return None  # It is just being written, and the next look finds it whole; or it is nothing that anybody means.
     first, _, rest = text.partition(" ")
     goes_at = _time(first, written_at)
     said = rest if goes_at is not None else "" if text.lower() == "true" else text
@@ -116,17 +117,20 @@ def _from_json(found: Any, written_at: float) -> Notice | None:
 
 
 def _notice(reason: str, goes_at: float | None, written_at: float) -> Notice:
-    because = f"it is to go: {' '.join(reason.split())}" if reason.strip() else "it is to go"
+    said = " ".join(reason.split()).encode(errors="replace").decode()  # JSON may hold half a character, which nobody could be told.
+    because = f"it is to go: {said}" if said else "it is to go"
     return Notice(because=because, goes_at=written_at + UNSAID_S if goes_at is None else goes_at)
 
 
 def _time(said: object, written_at: float) -> float | None:
     """Seconds since the epoch or since it was written, ISO 8601, or as mail and web servers write times; None: it is no time."""
-    with contextlib.suppress(ValueError, TypeError):
+    with contextlib.suppress(ValueError, TypeError, OverflowError):
         number = float(said)  # type: ignore[arg-type]
-        return number if number >= _EPOCH_MIN else written_at + number if number >= 0.0 else None
+        if not 0.0 <= number < math.inf:
+            return None
+        return number if number >= _EPOCH_MIN else written_at + number
     for reader in (datetime.fromisoformat, parsedate_to_datetime):
-        with contextlib.suppress(ValueError, TypeError):
+        with contextlib.suppress(ValueError, TypeError, OverflowError):
             found = reader(str(said))
             return (found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp()
     return None

@@ -1,6 +1,6 @@
 """Staging: files the job named are on the node's own disk before its ranks start: verified, resumed where it was broken off, and kept for the next attempt.
 
-    source ─► blocks, each with its checksum ─► NAME.part, synced ─► read back and compared ─► NAME, with a record of the source, the copy and the checksums
+    source ─► blocks, each with its checksum ─► a part, synced ─► read back and compared ─► NAME, with a record of the source, the copy and the checksums
 
 It begins when the agent does, so a spare has everything before it is needed; a start waits for it. What lies on the node's disk already is linked and not
 copied. At each start source and copy are compared with the record: by size and times, that of the last change included, which nobody can set. A source that
@@ -197,8 +197,7 @@ class Staging:
             return
         if target.is_symlink():
             target.unlink()  # Of an earlier attempt: what is written below it would land in the source.
-        inside = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
-        for path in inside:
+        for path in _inside(source) if source.is_dir() else (source,):
             below = target / path.relative_to(source) if source.is_dir() else target
             seen = path.stat()
             record = self._into / _RECORDS / xxhash.xxh3_128_hexdigest(os.fsencode(below))
@@ -245,6 +244,20 @@ class Staging:
         part.rename(file.target)
         replace(known, sums=tuple(sums), copy=_seen(file.target)).write(file.record)  # Last: a copy without its record is compared again.
         _part(file.record).unlink()
+
+
+def _inside(directory: Path, above: tuple[Path, ...] = ()) -> Iterator[Path]:
+    """All files below. Links are followed, as they are by whoever reads the source; one that leads nowhere holds nothing."""
+    real = directory.resolve()
+    if real in above:
+        raise NotStaged(f"--stage {directory}: it leads back to {real}, which it lies in, so it has no end; take the link away, or stage what is beside it")
+    with os.scandir(directory) as entries:
+        found = sorted(entries, key=lambda entry: entry.name)
+    for entry in found:
+        if entry.is_dir():
+            yield from _inside(Path(entry.path), (*above, real))
+        elif entry.is_file():
+            yield Path(entry.path)
 
 
 def _is_there(file: _File) -> bool:
@@ -303,7 +316,7 @@ def _block(file: BinaryIO, number: int) -> bytes:
 
 
 def _part(path: Path) -> Path:
-    return path.with_name(f"{path.name}.part")
+    return path.with_name(f"{path.name}.holdfast-part")  # No name that a source is likely to have beside it.
 
 
 def _sum(block: bytes) -> str:

@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from holdfast.core import asking, base, filling, leaving, profiling, promises, replicas, slowness, standing, treating, verifying
+from holdfast.core import asking, base, filling, leaving, membership, profiling, promises, replicas, slowness, standing, treating, verifying
 from holdfast.core.base import BROKEN_CODE, with_collectives
 from holdfast.core.running import Running
 from holdfast.domain.effect import Effect
@@ -81,7 +81,10 @@ class Core(Running):
         state.ledger.run_to(state.at)
         self._out = []
         if state.outcome is None or isinstance(event, JobResumed):
+            usable = membership.usable(state) if asking.DEADLINE in state.deadlines else None
             self._take(event)
+            if usable is not None and asking.DEADLINE in state.deadlines and membership.usable(state) != usable:
+                self._ask_anew()
         return tuple(self._out)
 
     def next_deadline(self) -> float | None:

@@ -76,8 +76,7 @@ class Deciding(Forming):
             gang.not_asked = rejoining.cannot(state)  # For the plan that is made when they are gone.
             self._stop_waiting(gang, plan.because)
             return
-        if plan.rung is not Rung.STOP and diagnosis.cause not in TRAINING:
-            plan = replicas.with_holders(state, plan, self._lost_ranks(gang, diagnosis), lives=bool(gang.waiting), kept=not rejoining.goes_back(state))
+        plan = self._with_holders(plan, diagnosis)
         self._note_attempt(diagnosis, plan)
         incident = replace(
             incident, diagnoses=(*incident.diagnoses, diagnosis), plans=(*incident.plans, plan),
@@ -174,6 +173,30 @@ class Deciding(Forming):
         self.state.approved = 0
         return self._decide(diagnosis)
 
+    def _ask_anew(self) -> None:
+        """Nodes went or came while a plan waits for a person: what is proposed, and what else there is to choose, is by what is there now."""
+        incident = asking.waiting(self.state)
+        assert incident is not None
+        diagnosis = incident.diagnoses[-1]
+        plan = self._with_holders(self._decide(diagnosis), diagnosis)
+        incident = replace(incident, plans=(*incident.plans[:-1], plan))
+        said = asking.proposal(incident, self._spec.job)
+        if said != self.state.because and len(incident.story) < standing.STORY_LINES:  # A node may come and go for as long as nobody answers.
+            incident = incident.tell(self.state.at, said)
+        self._keep(incident)
+        if plan.rung is Rung.STOP:
+            self._act(plan, diagnosis)
+        else:
+            self._enter(JobPhase.WAITING, said)
+
+    def _with_holders(self, plan: Plan, diagnosis: Diagnosis) -> Plan:
+        """And who else holds what was lost."""
+        state, gang = self.state, self.state.gang
+        assert gang is not None
+        if plan.rung is Rung.STOP or diagnosis.cause in TRAINING:
+            return plan
+        return replicas.with_holders(state, plan, self._lost_ranks(gang, diagnosis), lives=bool(gang.waiting), kept=not rejoining.goes_back(state))
+
     def _decide(self, diagnosis: Diagnosis, *, only: str = "") -> Plan:
         """`only`: what a person has chosen."""
         state, gang = self.state, self.state.gang
@@ -197,15 +220,16 @@ class Deciding(Forming):
             gang=gang.nodes, spares=tuple(name for name in usable if name not in gang.nodes), lost=tuple(sorted(state.nodes.keys() - set(usable))),
             checkpoint=gang.restore or "", checkpoint_step=gang.restore_step, blamed=blamed, avoided=state.avoided,
             asked=spec.nodes, least=replicas.least(state), block=replicas.block(state),
-            refused={int(nodes): why for nodes, why in state.refused.items()}, costs=costs_of(state.incidents, self._first_s(gang)),
+            refused={int(nodes): why for nodes, why in state.refused.items()}, costs=costs_of(state.incidents, self._first_s()),
             can_rejoin=can_rejoin, goes_back=rejoining.goes_back(state), none_before=state.none_before,
             node_wait=node_wait(
                 state.absences, otherwise_s=policy.node_wait_s, cleaning_s=policy.kill_wait_s if len(usable) + cleaning >= spec.nodes else None
             ),
         )  # fmt: skip
 
-    def _first_s(self, gang: Gang) -> float | None:
-        return None if gang.ready_after_s is None else gang.ready_after_s + self._policy.abort_grace_s
+    def _first_s(self) -> float | None:
+        took_s = self.state.first_step_s
+        return None if took_s is None else took_s + self._policy.abort_grace_s
 
     def _note_attempt(self, diagnosis: Diagnosis, plan: Plan) -> None:
         state, gang = self.state, self.state.gang
@@ -255,8 +279,6 @@ class Deciding(Forming):
             state.smaller = ""  # Nodes are waited for, also where a gang before this one was smaller.
         if plan.wait_s:
             state.deadlines["back_off"] = state.at + plan.wait_s
-        if plan.patience_s is not None:
-            state.deadlines["patience"] = state.at + plan.wait_s + plan.patience_s
         self._form_if_possible()
         self._wait_for_nodes()
 

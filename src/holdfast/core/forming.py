@@ -10,8 +10,10 @@ from holdfast.core.base import BROKEN_CODE, Base
 from holdfast.domain.effect import FindCheckpoint, StartGang, StartStore
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.job import JobPhase, Outcome
+from holdfast.domain.plan import Rung
 from holdfast.domain.scaling import Scaling, scaling
 from holdfast.domain.state import Gang, NodeState
+from holdfast.recover.candidates import forbidden
 
 
 class Forming(Base):
@@ -24,6 +26,8 @@ class Forming(Base):
             return
         kept = state.deal or (state.gang.nodes if state.gang is not None else ())
         chosen = self._choose_nodes(kept, membership.size(state))
+        if chosen is None:
+            self._be_patient()
         if chosen is None or self._leave_behind(chosen):
             return
         for name in ("nodes", "patience"):
@@ -63,6 +67,13 @@ class Forming(Base):
                 state.ledger.enter(Bucket.WAIT, state.at)
             state.deadlines["nodes"] = state.at + self._policy.node_wait_s
 
+    def _be_patient(self) -> None:
+        """All are waited for no longer than that is worth, from when there are enough for a smaller gang."""
+        state, incident = self.state, self._open_incident()
+        patience_s = incident.plans[-1].patience_s if incident is not None and incident.plans else None
+        if patience_s is not None and not state.smaller and replicas.whole(state, len(membership.usable(state))) >= replicas.least(state):
+            state.deadlines.setdefault("patience", state.at + patience_s)
+
     def _out_of_patience(self) -> None:
         state = self.state
         if state.phase is JobPhase.WAITING:
@@ -72,7 +83,9 @@ class Forming(Base):
     def _nodes_did_not_come(self) -> None:
         slowness.spare_nobody(self.state)
         state, spec, ready, cleaning = self.state, self._spec, len(membership.usable(self.state)), self._count(NodeState.CLEANING)
-        least, could, later = replicas.least(state), replicas.whole(state, ready), replicas.whole(state, ready + cleaning)
+        forbids = self._forbids_smaller()
+        least = len(state.gang.nodes) if forbids and state.gang is not None else replicas.least(state)
+        could, later = replicas.whole(state, ready), replicas.whole(state, ready + cleaning)
         if least <= could < spec.nodes and not state.smaller:
             state.smaller = f"{ready} of {spec.nodes} nodes are usable, and no more came in time"
             self._form_if_possible()
@@ -83,8 +96,16 @@ class Forming(Base):
             return
         refused = "".join(f"; the script does not run on {nodes}: {why}" for nodes, why in sorted(state.refused.items()))
         cordoned = f"; {', '.join(sorted(state.cordoned))} cordoned: `holdfast uncordon` gives them back" if state.cordoned else ""
+        refused += f"; shrink: {forbids}" if forbids else ""
         needed = f"{least} to {spec.nodes}" if least < spec.nodes else str(spec.nodes)
         self._end(Outcome.BROKEN, BROKEN_CODE, f"{needed} nodes are needed, {ready} are usable, and no more came in time{refused}{cordoned}")
+
+    def _forbids_smaller(self) -> str:
+        """What the policy has against going on smaller after a fault, or nothing. A start on fewer nodes is none."""
+        state, incident = self.state, self._open_incident()
+        if incident is None or not incident.diagnoses or self._spec.least_nodes == self._spec.nodes:
+            return ""
+        return forbidden(Rung.SHRINK, incident.diagnoses[-1].cause, state.attempts, self._policy, state.at)
 
     def _find_checkpoint(self) -> None:
         state = self.state

@@ -103,7 +103,8 @@ class Running(Checking):
         gang = self.state.gang
         assert gang is not None
         gang.ready = True
-        gang.ready_after_s = max(0.0, self.state.at - gang.started_at) if step >= 0 and gang.started_at else None
+        if step >= 0 and gang.started_at and not gang.kept:
+            self.state.first_step_s = max(0.0, self.state.at - gang.started_at)
         self.state.fitting = self.state.fitting.fitted()
         self.state.worked_with = dict(self.state.started_with)
         incident = self._open_incident()

@@ -73,7 +73,6 @@ class Gang:
     started_at: float = 0.0
     beats: bool = False  # Its workers have our trainer inside.
     ready: bool = False  # Every rank finished a step, or nothing can be seen inside and all are up.
-    ready_after_s: float | None = None  # The first, from the moment all were up; None: not seen.
     save_s: float = 0.0
     restore_s: float = 0.0
     rejoins: bool = False  # Every rank can leave when it breaks, and join the next one in the same process.
@@ -191,6 +190,7 @@ class State:
     renewing: str = ""  # Why a gang that runs is to save and start again where it is; empty: it is not.
     refused: dict[str, str] = field(default_factory=dict)  # Numbers of nodes on which the script does not run, and what it said.
     changes: list[Change] = field(default_factory=list)
+    first_step_s: float | None = None  # What all ranks took that were started last, from when they were up until they had finished a step; None: not seen.
     absences: list[float] = field(default_factory=list)  # How long nodes that were lost stayed away, the newest last.
     poisoned: tuple[str, ...] = ()  # Those of them that gave a loss that is not finite as soon as they were restored.
     profiles: list[Profile] = field(default_factory=list)  # The newest ones; the last may be being taken.

@@ -64,6 +64,11 @@ class Fleet:
         return min(self.whole, len(self.gang) - len(self.drop) + len(self.spares)) // self.block * self.block
 
     @property
+    def too_few(self) -> bool:
+        """Fewer are left than a smaller gang may have."""
+        return self.usable < self.least < self.whole
+
+    @property
     def too_small(self) -> str:
         """What the script said to the size that its gang has, where it does not run on so few; else nothing."""
         return (self.refused or {}).get(len(self.gang), "") if len(self.gang) < self.whole else ""
@@ -85,7 +90,7 @@ class Fleet:
         """As much is kept as there are nodes; to grow back nothing is done again, since the gang saves before it stops, or its ranks keep what they have."""
         costs, rejoins = self.costs, not self.can_rejoin and not self.goes_back
         shrink_s, grow_s = (self.rejoin_s, self.rejoin_s) if rejoins else (costs.all_s, costs.restart_s)
-        return Smaller(kept=max(self.usable, 1) / self.whole, shrink_s=shrink_s, grow_s=grow_s, restart_s=costs.all_s)
+        return Smaller(kept=max(self.usable, self.least, 1) / self.whole, shrink_s=shrink_s, grow_s=grow_s, restart_s=costs.all_s)
 
 
 def weigh(diagnosis: Diagnosis, history: Sequence[Attempt], fleet: Fleet, policy: Policy, learned: Learned | None, *, wait_s: float, at: float,

@@ -1,6 +1,6 @@
 """Costs: what a restart or a rejoin of this job takes, from its own ledger; and how long a node is waited for, from those that came back.
 
-Sees        the bills of its closed incidents, how long the gang took from being up to its first step, how long lost nodes stayed away.
+Sees        the bills of its closed incidents, how long its gang took from being up to its first step, how long lost nodes stayed away.
 Says        means. Before the first incident: what the gang took, and the grace of a stop. Its start from nothing says little: a restart imports nothing anew.
 Is wrong    when nodes come back late or never: those are in no mean until they do. The core waits no longer than waiting is worth.
 """
@@ -42,7 +42,7 @@ class NodeWait:
 
 
 def costs_of(incidents: Collection[Incident], first_s: float | None = None) -> Costs:
-    """`first_s`: what the gang took from the moment its ranks were told to go, until all had finished a step."""
+    """`first_s`: what its newest gang that came so far took from the moment its ranks were told to go, until all had finished a step."""
     closed = [one for one in incidents if one.phase is IncidentPhase.RESOLVED and not one.stands and one.costs]
     restarts, rejoins = ([one for one in closed if one.kept == kept][-_RECENT:] for kept in (False, True))
     went_back = restarts or [one for one in rejoins if Bucket.RECOMPUTE in one.costs]

@@ -17,7 +17,7 @@ from holdfast.domain.job import Policy
 from holdfast.domain.learned import Learned
 from holdfast.domain.plan import Candidate, Plan, Rung
 from holdfast.domain.state import Attempt
-from holdfast.recover.candidates import Fleet, came_back, elsewhere, weigh
+from holdfast.recover.candidates import Fleet, came_back, elsewhere, forbidden, weigh
 from holdfast.recover.memory import Adjustment
 from holdfast.recover.shrink import worth_shrinking_from_s
 
@@ -49,6 +49,8 @@ def decide(
     candidates = weigh(diagnosis, history, fleet, policy, learned, wait_s=wait_s, at=at, again=again)
     plan = None if only else _ended(diagnosis, history, fleet, policy, learned, adjustment, again=again)
     plan = plan or _adjusted(_chosen(candidates, diagnosis, history, fleet, learned, wait_s, again=again, only=only), adjustment)
+    if plan.rung is Rung.REPLACE and fleet.too_few and not forbidden(Rung.SHRINK, diagnosis.cause, history, policy, at):
+        plan = _until_enough(plan, fleet)
     return replace(plan, candidates=candidates, learned=learned.version if learned is not None else "")
 
 
@@ -130,6 +132,13 @@ def _replace(candidates: Sequence[Candidate], fleet: Fleet, wait_s: float, distr
     if distrust:
         said += f"; checkpoint {distrust} is not restored again"
     return Plan(rung=Rung.REPLACE, because=said, drop=drop, take=take, wait_s=wait_s, distrust=distrust, patience_s=patience_s)
+
+
+def _until_enough(plan: Plan, fleet: Fleet) -> Plan:
+    """It cannot be smaller yet; when it can, the same rule holds as for one that could at once."""
+    patience_s = worth_shrinking_from_s(fleet.smaller)
+    because = f"{plan.because} until {fleet.least} are there, and then for all of them {patience_s:.1f} s, beyond which going on smaller costs less"
+    return replace(plan, patience_s=patience_s, because=because)
 
 
 def _names(nodes: tuple[str, ...]) -> str:
