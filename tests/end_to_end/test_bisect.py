@@ -56,20 +56,21 @@ def bisecting(job: Job, *arguments: object) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.timeout(180)
 def test_what_did_not_finish_is_told_with_its_reason_and_never_ranked(state: Path, job: Job) -> None:
-    asked = changed("lr=*2", "kill=1", "sleep=1", "raise=1", "exit=3", "nan=1")
+    asked = changed("lr=*2", "kill=1", "sleep=1", "raise=1", "exit=3", "quiet=1", "nan=1")
     done = command("bisect", "job", *asked, "--steps", 8, "--within", "5s", "--json", within_s=150.0, HOLDFAST_MICRO_BATCH="4")
     said = json.loads(done.stdout)
     assert done.returncode == 1, done.stderr
     assert [(one["change"], one["matters"]) for one in said["effects"]] == [("nan=1", True), ("lr=*2", True)], said
     because = {one["run"]: one["because"] for one in said["unfinished"]}
-    assert list(because) == ["kill=1", "sleep=1", "raise=1", "exit=3", "nan=1"]
+    assert list(because) == ["kill=1", "sleep=1", "raise=1", "exit=3", "quiet=1", "nan=1"]
     assert "SIGKILL" in because["kill=1"] or "killed" in because["kill=1"]
     assert because["sleep=1"] == f"it was not done after 5.0 s, at step {STEP + 5}"
     assert "banana" in because["raise=1"]
     assert "code 3" in because["exit=3"]
     assert because["exit=3"].endswith("before its first step")
+    assert because["quiet=1"].startswith("its script ended and no loss was seen")
     assert said["says"].startswith("nan=1 mattered most: the loss is not finite")
-    assert said["says"].endswith("nothing is known of kill=1, sleep=1, raise=1, exit=3")
+    assert said["says"].endswith("nothing is known of kill=1, sleep=1, raise=1, exit=3, quiet=1")
     assert not said["interrupted"]
     assert not said["not_begun"]
     started = {(one["WORLD_SIZE"], one["LOCAL_WORLD_SIZE"], one["HOLDFAST_MICRO_BATCH"], bool(one["HOLDFAST_STAGED"])) for one in tries(job)}

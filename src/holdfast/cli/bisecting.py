@@ -243,7 +243,7 @@ def shown(report: Report) -> RenderableType:
         times = f"{effect.times:.1f}" if isfinite(effect.times) else "–"
         change = Text(one_line(effect.change), style="bold" if effect.matters else "")
         table.add_row(change, _number(effect.loss), moves, times, _drawn(curves[effect.change]))
-    head = f"{report.job} from {report.checkpoint}, {report.steps} steps each"
+    head = f"{report.job} from {report.checkpoint}, at most {report.steps} steps each"
     lines: list[RenderableType] = [Text(f"{head}; noise {found.noise:.3g}" if found is not None else head), Text(""), table, Text("")]
     lines += [Text(f"{one.name} did not come to its end: {one.unfinished}", style="yellow") for one in report.unfinished]
     if report.not_begun:
