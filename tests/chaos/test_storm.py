@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.chaos.fault import Fault
@@ -66,6 +67,14 @@ def view(
             IncidentView(id=index + 1, at=0.0, phase=phase, cause="killed", because="", rung="respawn", seconds=1.0) for index, phase in enumerate(incidents)
         ),
     )  # fmt: skip
+
+
+def standing(number: int, cause: str, *, phase: str = "noticed") -> IncidentView:
+    return IncidentView(id=number, at=0.0, phase=phase, cause=cause, because="", rung="", seconds=1.0, stands=True)
+
+
+def beside(seen: View, incidents: tuple[IncidentView, ...]) -> View:
+    return msgspec.structs.replace(seen, incidents=incidents)
 
 
 def test_a_storm_strikes_at_the_stated_step_and_not_before() -> None:
@@ -141,6 +150,32 @@ def test_a_fault_that_stands_beside_training_is_put_right_when_it_was_noticed_an
     sky.storm.look(view(14, incidents=["resolved"]))
     assert sky.storm.struck[0].answered_at == 14.0
     assert sky.storm.over
+
+
+def test_another_story_that_begins_beside_it_neither_puts_a_fault_right_nor_keeps_it_open() -> None:
+    sky = Sky(("clock_shifted", 10))
+    restarted, suspect = standing(1, "RestartedOften"), standing(3, "suspect_node")
+    sky.storm.look(view(10))
+    sky.storm.look(beside(view(11), (restarted,)))
+    assert sky.healed == 0
+    sky.storm.look(beside(view(12), (restarted, standing(2, "clock_jump"))))
+    assert sky.healed == 1
+    sky.storm.look(beside(view(13), (restarted, standing(2, "clock_jump"), suspect)))
+    assert sky.storm.struck[0].answered_at is None
+    sky.storm.look(beside(view(14), (restarted, standing(2, "clock_jump", phase="resolved"), suspect)))
+    assert sky.storm.struck[0].answered_at == 14.0
+
+
+def test_what_was_found_under_another_name_is_put_right_when_its_own_would_have_come() -> None:
+    sky = Sky(("clock_shifted", 10))
+    within_s = FAULTS["clock_shifted"].within_s
+    sky.storm.look(view(10, at=0.0))
+    sky.storm.look(beside(view(11, at=within_s - 1), (standing(1, "slow_rank"),)))
+    assert sky.healed == 0
+    sky.storm.look(beside(view(12, at=within_s), (standing(1, "slow_rank"),)))
+    assert sky.healed == 1
+    sky.storm.look(beside(view(13, at=within_s + 9), (standing(1, "slow_rank", phase="resolved"),)))
+    assert sky.storm.struck[0].answered_at == within_s + 9
 
 
 def test_what_only_a_gang_sees_that_knows_what_is_usual_waits_until_it_does() -> None:

@@ -171,12 +171,15 @@ class Storm:
         beside = fault.stands or fault.ruins  # An incident for which nothing was stopped may be its own; else it is somebody else's.
         followed = [incident for incident in view.incidents if incident.id > struck.incidents_before and (beside or not incident.stands)]
         struck = self.struck[-1] = replace(struck, incidents=tuple(incident.id for incident in followed))
-        if fault.mend_when_noticed and not struck.mended and (followed or view.at - struck.at >= fault.within_s):
+        # Others may begin to stand meanwhile, and stay open for long: that the job was restarted often, or that a node is suspect.
+        own = [incident for incident in followed if not incident.stands or incident.cause in fault.kinds]
+        noticed = bool(own) or (bool(followed) and view.at - struck.at >= fault.within_s)
+        if fault.mend_when_noticed and not struck.mended and (own or view.at - struck.at >= fault.within_s):
             struck = self.struck[-1] = replace(struck, mended=True)
             self.mend()
-        closed = all(incident.phase in ("resolved", "gave_up") for incident in followed)
+        closed = all(incident.phase in ("resolved", "gave_up") for incident in own or followed)
         moved = not followed and _is_moved(struck, view)
-        answered = is_well(view) and closed and (bool(followed) or moved or self._is_ridden_through(struck, view))
+        answered = is_well(view) and closed and (noticed or moved or self._is_ridden_through(struck, view))
         if not answered and view.at - struck.at < fault.within_s + PATIENCE_S + (CLOSING_S if beside else 0.0):
             return
         self.mend()

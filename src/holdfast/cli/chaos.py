@@ -255,7 +255,7 @@ async def _blow(storm: Storm, within_s: float) -> str:
 
 def tell(struck: Struck, after: State) -> Told:
     incidents = [one for one in after.incidents if one.id in struck.incidents]
-    first = incidents[0] if incidents else None
+    first = next((one for one in incidents if right(struck.fault, one)), incidents[0] if incidents else None)
     ridden = struck.answered_at is not None and struck.fault.ridden_through and first is None
     return Told(
         fault=struck.fault.key, said=struck.said, step=struck.step, rank=struck.rank,
