@@ -14,6 +14,7 @@ from holdfast.chaos.faults import FAULTS
 from holdfast.chaos.ground import Ground, Missed
 from holdfast.chaos.storm import CALM_STEPS, PATIENCE_S, WARM_S, LiveScene, Storm, Strike
 from holdfast.chaos.undo import Undoing
+from holdfast.errors import HoldfastError
 from holdfast.launch.layout import JobDirectory
 from holdfast.wire.messages import IncidentView, NodeView, Reading, View
 
@@ -29,7 +30,10 @@ class Sky:
         self.storm = Storm(ground=Here(self), scene=LiveScene(directory=JobDirectory(Path("nowhere"))), strikes=made, say=self.said.append)  # type: ignore[arg-type]
 
     def fault(self, key: str) -> Fault:
-        return replace(FAULTS[key], strike=self.strike)
+        return replace(FAULTS[key], strike=self.refuse if key == "link_narrowed" else self.strike)
+
+    def refuse(self, ground: Ground, rank: int) -> None:
+        raise HoldfastError("`tc` was refused: unknown qdisc")
 
     def strike(self, ground: Ground, rank: int) -> None:
         self.blows += 1
@@ -97,6 +101,21 @@ def test_a_storm_waits_for_the_recovery_and_a_little_calm_before_it_strikes_agai
     sky.storm.look(view(12 + CALM_STEPS, generation=2, incidents=["resolved"]))
     assert sky.blows == 2
     assert sky.storm.struck[0].incidents == (1,)
+
+
+def test_what_the_machine_refuses_is_said_and_the_others_are_done_all_the_same() -> None:
+    sky = Sky(("link_narrowed", 10), ("worker_killed", 10))
+    sky.storm.look(view(10, at=0.0))
+    sky.storm.look(view(10, at=WARM_S))
+    assert (sky.blows, sky.healed) == (0, 1)
+    sky.storm.look(view(11, at=2 * WARM_S))
+    sky.storm.look(view(12, at=2 * WARM_S))
+    assert sky.storm.refused == {"link_narrowed": "`tc` was refused: unknown qdisc"}
+    assert "link_narrowed could not be done" in sky.said[0]
+    assert [one.fault.key for one in sky.storm.struck] == ["worker_killed"]
+    assert not sky.storm.over
+    sky.storm.look(view(20, at=2 * WARM_S + 1, generation=2, incidents=["resolved"]))
+    assert sky.storm.over
 
 
 def test_a_fault_that_nobody_answers_is_said_not_to_be_survived() -> None:
