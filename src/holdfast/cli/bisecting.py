@@ -39,7 +39,7 @@ from holdfast.errors import HoldfastError, UserError
 from holdfast.launch.layout import JobDirectory
 from holdfast.launch.lifeline import adopt_orphans
 from holdfast.launch.local import sweep
-from holdfast.trainer.tuning import read
+from holdfast.trainer.tuning import OURS, read
 
 UNCHANGED: Final = "unchanged"
 _NOISE_RUNS: Final = 2  # Unchanged runs that it takes to know how far runs are apart by themselves.
@@ -179,12 +179,30 @@ def checked(changes: Sequence[str]) -> tuple[str, ...]:
     for change in changes:
         if len(read(change)) != 1:
             raise UserError(f"--change {change!r}: expected one NAME=VALUE or NAME=*FACTOR, since each run changes one thing; give --change again for another")
+        if not all(_is_possible(name, value) for name, value in read(change).items()):  # Else known only after the unchanged runs, or ranked.
+            raise UserError(
+                f"--change {change}: lr and weight_decay are numbers of 0 or more or factors such as *0.5, clip is a number of 0 or more, "
+                "and warmup a whole number of steps"
+            )
     again = next((change for change in changes if changes.count(change) > 1), None)
     if again is not None:
         raise UserError(f"--change {again} is given twice; --repeats says how often the unchanged run is repeated")
     if not changes:
         raise UserError('nothing is to be changed: give --change at least once, such as --change "lr=*0.5"')
     return tuple(changes)
+
+
+def _is_possible(name: str, value: str) -> bool:
+    """Of what is changed without the script's help. Of the rest only the script knows."""
+    if name not in OURS:
+        return True
+    number = value.removeprefix("*") if name in ("lr", "weight_decay") else value
+    try:
+        if name == "warmup":
+            return all(int(part) >= 0 for part in number.split("@", 1))
+        return isfinite(float(number)) and float(number) >= 0
+    except ValueError:
+        return False
 
 
 def _checkpoint(directory: JobDirectory, step: int | None) -> CheckpointFound:
