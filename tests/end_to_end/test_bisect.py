@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,6 +78,30 @@ def test_what_did_not_finish_is_told_with_its_reason_and_never_ranked(state: Pat
     started = {(one["WORLD_SIZE"], one["LOCAL_WORLD_SIZE"], one["HOLDFAST_MICRO_BATCH"], bool(one["HOLDFAST_STAGED"])) for one in tries(job)}
     assert started == {("2", "2", "4", True)}
     assert not list(state.glob("bisect-*"))
+
+
+def test_the_checkpoint_may_be_removed_while_the_runs_go_on(state: Path, job: Job) -> None:
+    with bisecting(job, *changed("sleep=1", "lr=*2"), "--steps", 8, "--within", "5s", "--json") as process:
+        eventually(lambda: bool(tries(job)), what="the first run")
+        shutil.rmtree(job.directory.checkpoints)
+        said = json.loads(process.communicate(timeout=120)[0])
+    assert [one["change"] for one in said["effects"]] == ["lr=*2"]
+    assert [one["run"] for one in said["unfinished"]] == ["sleep=1"]
+    assert not list(state.glob("bisect-*"))
+
+
+def test_checkpoints_on_a_disk_of_their_own_are_copied(state: Path, job: Job) -> None:
+    other = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    try:
+        if other.stat().st_dev == state.stat().st_dev:
+            pytest.skip("there is one file system only")
+        shutil.move(job.directory.checkpoints, other / "checkpoints")
+        job.directory.checkpoints.symlink_to(other / "checkpoints")
+        done = command("bisect", "job", *changed("lr=*2"), "--steps", 8, "--json")
+    finally:
+        shutil.rmtree(other)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["effects"][0]["change"] == "lr=*2"
 
 
 def test_without_two_unchanged_runs_nothing_is_said_and_the_rest_is_not_tried(state: Path, job: Job) -> None:

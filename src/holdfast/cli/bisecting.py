@@ -11,13 +11,14 @@ Is wrong    about what the script itself writes elsewhere: it is the same script
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -107,12 +108,14 @@ def bisect(directory: JobDirectory, wish: Wish, say: Callable[[str], None]) -> R
     waiting = [(f"{UNCHANGED} {number}", "") for number in range(1, wish.repeats + 1)] + [(change, change) for change in changes]
     runs, done, interrupted = len(waiting), list[Trial](), False
     with _room(directory.path.parent.parent) as (root, keep), _interruptible():
+        kept = root / "checkpoints"  # The job may remove its own meanwhile.
         try:
+            _link(start, kept)
             while waiting and _can_still_tell(done, wish.repeats):
                 name, change = waiting.pop(0)
                 say(f"run {len(done) + 1} of {runs}: {name}")
                 done.append(Trial(name=name, change=change, unfinished=_CUT_SHORT))  # Until it is known better.
-                done[-1] = _try(root, len(done), state, start, done[-1], wish, keep)
+                done[-1] = _try(root, len(done), state, replace(start, path=kept / start.name), done[-1], wish, keep)
                 if done[-1].unfinished:
                     say(f"{name} did not come to its end: {done[-1].unfinished}")
         except KeyboardInterrupt:
@@ -241,9 +244,19 @@ def _link(start: CheckpointFound, target: Path) -> None:
         step, generation = parse_directory_name(path.name) or (0, 0)
         if (generation, step) <= start.age_key:
             with contextlib.suppress(FileNotFoundError, shutil.Error):
-                shutil.copytree(path, target / path.name, copy_function=os.link)
+                shutil.copytree(path, target / path.name, copy_function=_link_file)
     if not any(one.name == start.name for one in list_complete(target)):
         raise HoldfastError(f"{start.name} was removed while it was looked at: try again")
+
+
+def _link_file(source: str, target: str) -> None:
+    """The job's checkpoints may lie on a disk of their own."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copyfile(source, target)
 
 
 # What is shown.
