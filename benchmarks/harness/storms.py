@@ -281,7 +281,7 @@ async def _storm(lane: Lane, shape: Shape, job: Job, dice: random.Random) -> tup
                     _judge(lane, shape, job, storm, told)
                     told = storm.judged
                 if not strikes.closed and time.time() > end:
-                    strikes.close(len(storm.struck))
+                    strikes.close(storm.begun)
                 for node in [name for name in spec_files if storm.judged == len(storm.struck) and not job.directory.node_spec(name).exists()]:
                     job.bring_back(node, spec_files[node])  # The machine is there again, empty: the next one may be lost.
                 if strikes.closed and storm.over and is_well(view):
@@ -291,7 +291,7 @@ async def _storm(lane: Lane, shape: Shape, job: Job, dice: random.Random) -> tup
     finally:
         for problem in storm.ground.undoing.heal():
             say(f"{job.name}: could not be put right: {problem}")
-    return [one.said for one in storm.struck[told:]], sorted(shape.faults.keys() - possible.keys())
+    return [one.said for one in storm.struck[told:]], sorted(shape.faults.keys() - possible.keys() | storm.refused.keys())
 
 
 def _nodes(shape: Shape) -> list[str]:

@@ -90,3 +90,9 @@ def test_when_the_suite_is_killed_the_launcher_and_its_ranks_are_ended(tmp_path:
 def test_a_launcher_that_is_not_known_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="--launcher is one of torchrun, not 'catapult'"):
         foreign.run_suite("catapult", ["x.py"], ranks=1, scratch=tmp_path, seed=0, say=lambda text: None)
+
+
+def test_a_script_that_is_not_there_is_refused_before_the_launcher_is_started(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"there is no script 'nothing\.py' in .*; with --launcher JOB is a script"):
+        foreign.run_suite("torchrun", ["nothing.py"], ranks=1, scratch=tmp_path, seed=0, say=lambda text: None)
+    assert not list(tmp_path.iterdir())

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from holdfast.chaos.fault import Fault
@@ -13,6 +14,7 @@ from holdfast.chaos.faults import FAULTS
 from holdfast.chaos.ground import Ground, Missed
 from holdfast.chaos.storm import CALM_STEPS, PATIENCE_S, WARM_S, LiveScene, Storm, Strike
 from holdfast.chaos.undo import Undoing
+from holdfast.errors import HoldfastError
 from holdfast.launch.layout import JobDirectory
 from holdfast.wire.messages import IncidentView, NodeView, Reading, View
 
@@ -28,7 +30,10 @@ class Sky:
         self.storm = Storm(ground=Here(self), scene=LiveScene(directory=JobDirectory(Path("nowhere"))), strikes=made, say=self.said.append)  # type: ignore[arg-type]
 
     def fault(self, key: str) -> Fault:
-        return replace(FAULTS[key], strike=self.strike)
+        return replace(FAULTS[key], strike=self.refuse if key == "link_narrowed" else self.strike)
+
+    def refuse(self, ground: Ground, rank: int) -> None:
+        raise HoldfastError("`tc` was refused: unknown qdisc")
 
     def strike(self, ground: Ground, rank: int) -> None:
         self.blows += 1
@@ -68,6 +73,14 @@ def view(
     )  # fmt: skip
 
 
+def standing(number: int, cause: str, *, phase: str = "noticed") -> IncidentView:
+    return IncidentView(id=number, at=0.0, phase=phase, cause=cause, because="", rung="", seconds=1.0, stands=True)
+
+
+def beside(seen: View, incidents: tuple[IncidentView, ...]) -> View:
+    return msgspec.structs.replace(seen, incidents=incidents)
+
+
 def test_a_storm_strikes_at_the_stated_step_and_not_before() -> None:
     sky = Sky(("worker_killed", 10))
     sky.storm.look(view(9))
@@ -88,6 +101,21 @@ def test_a_storm_waits_for_the_recovery_and_a_little_calm_before_it_strikes_agai
     sky.storm.look(view(12 + CALM_STEPS, generation=2, incidents=["resolved"]))
     assert sky.blows == 2
     assert sky.storm.struck[0].incidents == (1,)
+
+
+def test_what_the_machine_refuses_is_said_and_the_others_are_done_all_the_same() -> None:
+    sky = Sky(("link_narrowed", 10), ("worker_killed", 10))
+    sky.storm.look(view(10, at=0.0))
+    sky.storm.look(view(10, at=WARM_S))
+    assert (sky.blows, sky.healed) == (0, 1)
+    sky.storm.look(view(11, at=2 * WARM_S))
+    sky.storm.look(view(12, at=2 * WARM_S))
+    assert sky.storm.refused == {"link_narrowed": "`tc` was refused: unknown qdisc"}
+    assert "link_narrowed could not be done" in sky.said[0]
+    assert [one.fault.key for one in sky.storm.struck] == ["worker_killed"]
+    assert not sky.storm.over
+    sky.storm.look(view(20, at=2 * WARM_S + 1, generation=2, incidents=["resolved"]))
+    assert sky.storm.over
 
 
 def test_a_fault_that_nobody_answers_is_said_not_to_be_survived() -> None:
@@ -141,6 +169,32 @@ def test_a_fault_that_stands_beside_training_is_put_right_when_it_was_noticed_an
     sky.storm.look(view(14, incidents=["resolved"]))
     assert sky.storm.struck[0].answered_at == 14.0
     assert sky.storm.over
+
+
+def test_another_story_that_begins_beside_it_neither_puts_a_fault_right_nor_keeps_it_open() -> None:
+    sky = Sky(("clock_shifted", 10))
+    restarted, suspect = standing(1, "RestartedOften"), standing(3, "suspect_node")
+    sky.storm.look(view(10))
+    sky.storm.look(beside(view(11), (restarted,)))
+    assert sky.healed == 0
+    sky.storm.look(beside(view(12), (restarted, standing(2, "clock_jump"))))
+    assert sky.healed == 1
+    sky.storm.look(beside(view(13), (restarted, standing(2, "clock_jump"), suspect)))
+    assert sky.storm.struck[0].answered_at is None
+    sky.storm.look(beside(view(14), (restarted, standing(2, "clock_jump", phase="resolved"), suspect)))
+    assert sky.storm.struck[0].answered_at == 14.0
+
+
+def test_what_was_found_under_another_name_is_put_right_when_its_own_would_have_come() -> None:
+    sky = Sky(("clock_shifted", 10))
+    within_s = FAULTS["clock_shifted"].within_s
+    sky.storm.look(view(10, at=0.0))
+    sky.storm.look(beside(view(11, at=within_s - 1), (standing(1, "slow_rank"),)))
+    assert sky.healed == 0
+    sky.storm.look(beside(view(12, at=within_s), (standing(1, "slow_rank"),)))
+    assert sky.healed == 1
+    sky.storm.look(beside(view(13, at=within_s + 9), (standing(1, "slow_rank", phase="resolved"),)))
+    assert sky.storm.struck[0].answered_at == within_s + 9
 
 
 def test_what_only_a_gang_sees_that_knows_what_is_usual_waits_until_it_does() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -160,3 +161,16 @@ def test_a_network_is_put_right_as_long_as_anybody_holds_it_and_one_that_is_gone
     undoing.add(InNetwork(network=network, argv=("touch", str(tmp_path / "seen"))))
     assert undoing.heal() == []
     assert not (tmp_path / "seen").exists()
+
+
+@pytest.mark.root
+@pytest.mark.skipif(shutil.which("tc") is None, reason="tc is not installed")
+def test_a_queue_that_was_never_put_into_a_network_needs_nothing(tmp_path: Path) -> None:
+    undoing = Undoing(tmp_path / "undo")
+    with subprocess.Popen(["unshare", "-n", sys.executable, "-c", "print(flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as inside:
+        assert inside.stdout is not None
+        inside.stdout.readline()
+        for queue in ("root", "clsact"):
+            undoing.add(InNetwork(network=network_of(inside.pid), argv=("tc", "qdisc", "del", "dev", "lo", queue)))
+        assert undoing.heal() == []
+        inside.kill()

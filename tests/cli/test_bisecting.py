@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import re
 from math import nan
 from pathlib import Path
 
@@ -100,7 +101,16 @@ def test_a_trial_is_run_as_the_job_is_but_for_what_reaches_beyond_it() -> None:
 
 @pytest.mark.parametrize(("changes", "says"), [
     (["lr"], "'lr' is no change"), (["lr=1,clip=2"], "expected one NAME=VALUE"), (["lr=1", "lr=1"], "given twice"), ([], "nothing is to be changed"),
+    *(
+        ([change], f"--change {re.escape(change)}: lr and weight_decay are")
+        for change in ("lr=abc", "lr=*x", "lr=-5", "lr=nan", "weight_decay=-1", "clip=*2", "warmup=1.5")
+    ),
 ])  # fmt: skip
 def test_what_is_no_change_is_refused(changes: list[str], says: str) -> None:
     with pytest.raises(UserError, match=says):
         checked(changes)
+
+
+def test_what_can_be_changed_is_taken_as_it_is() -> None:
+    changes = ("lr=3e-4", "lr=*0.5", "weight_decay=0", "clip=1.0", "warmup=100", "warmup=100@40", "batch_size=-1", "name=resnet")
+    assert checked(changes) == changes

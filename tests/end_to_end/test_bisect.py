@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,25 +58,50 @@ def bisecting(job: Job, *arguments: object) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.timeout(180)
 def test_what_did_not_finish_is_told_with_its_reason_and_never_ranked(state: Path, job: Job) -> None:
-    asked = changed("lr=*2", "kill=1", "sleep=1", "raise=1", "exit=3", "nan=1")
+    asked = changed("lr=*2", "kill=1", "sleep=1", "raise=1", "exit=3", "quiet=1", "nan=1")
     done = command("bisect", "job", *asked, "--steps", 8, "--within", "5s", "--json", within_s=150.0, HOLDFAST_MICRO_BATCH="4")
     said = json.loads(done.stdout)
     assert done.returncode == 1, done.stderr
     assert [(one["change"], one["matters"]) for one in said["effects"]] == [("nan=1", True), ("lr=*2", True)], said
     because = {one["run"]: one["because"] for one in said["unfinished"]}
-    assert list(because) == ["kill=1", "sleep=1", "raise=1", "exit=3", "nan=1"]
+    assert list(because) == ["kill=1", "sleep=1", "raise=1", "exit=3", "quiet=1", "nan=1"]
     assert "SIGKILL" in because["kill=1"] or "killed" in because["kill=1"]
     assert because["sleep=1"] == f"it was not done after 5.0 s, at step {STEP + 5}"
     assert "banana" in because["raise=1"]
     assert "code 3" in because["exit=3"]
     assert because["exit=3"].endswith("before its first step")
+    assert because["quiet=1"].startswith("its script ended and no loss was seen")
     assert said["says"].startswith("nan=1 mattered most: the loss is not finite")
-    assert said["says"].endswith("nothing is known of kill=1, sleep=1, raise=1, exit=3")
+    assert said["says"].endswith("nothing is known of kill=1, sleep=1, raise=1, exit=3, quiet=1")
     assert not said["interrupted"]
     assert not said["not_begun"]
     started = {(one["WORLD_SIZE"], one["LOCAL_WORLD_SIZE"], one["HOLDFAST_MICRO_BATCH"], bool(one["HOLDFAST_STAGED"])) for one in tries(job)}
     assert started == {("2", "2", "4", True)}
     assert not list(state.glob("bisect-*"))
+
+
+def test_the_checkpoint_may_be_removed_while_the_runs_go_on(state: Path, job: Job) -> None:
+    with bisecting(job, *changed("sleep=1", "lr=*2"), "--steps", 8, "--within", "5s", "--json") as process:
+        eventually(lambda: bool(tries(job)), what="the first run")
+        shutil.rmtree(job.directory.checkpoints)
+        said = json.loads(process.communicate(timeout=120)[0])
+    assert [one["change"] for one in said["effects"]] == ["lr=*2"]
+    assert [one["run"] for one in said["unfinished"]] == ["sleep=1"]
+    assert not list(state.glob("bisect-*"))
+
+
+def test_checkpoints_on_a_disk_of_their_own_are_copied(state: Path, job: Job) -> None:
+    other = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    try:
+        if other.stat().st_dev == state.stat().st_dev:
+            pytest.skip("there is one file system only")
+        shutil.move(job.directory.checkpoints, other / "checkpoints")
+        job.directory.checkpoints.symlink_to(other / "checkpoints")
+        done = command("bisect", "job", *changed("lr=*2"), "--steps", 8, "--json")
+    finally:
+        shutil.rmtree(other)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["effects"][0]["change"] == "lr=*2"
 
 
 def test_without_two_unchanged_runs_nothing_is_said_and_the_rest_is_not_tried(state: Path, job: Job) -> None:

@@ -42,6 +42,7 @@ def test_a_storm_that_was_not_done_to_its_end_says_why_and_is_no_success(state: 
             storm.send_signal(signal.SIGINT)
             told = json.loads(storm.communicate(timeout=60.0)[0])
         assert (storm.returncode, told["cut_short"]) == (130, "it was interrupted")
+        assert told["struck"][-1]["recovered"] is None  # Nobody has waited for that.
         with subprocess.Popen([*asked, "1000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment()) as storm:
             assert storm.stderr is not None
             assert "SIGKILL to rank" in storm.stderr.readline()

@@ -55,3 +55,9 @@ def device_of(path: Path) -> str:
 def is_own(path: Path) -> bool:
     """Whether a disk is mounted there, and not the one that everything else lies on."""
     return path.exists() and os.path.ismount(path)
+
+
+def is_device(path: Path) -> bool:
+    """Whether it lies on a device of which writes can be counted: tmpfs and its like have none, and of a partition they are not."""
+    device = Path("/sys/dev/block") / device_of(path)
+    return device.exists() and not (device / "partition").exists()

@@ -60,6 +60,8 @@ def run_suite(launcher: str, script: Sequence[str], *, ranks: int, scratch: Path
     """Every fault that is possible, each until every rank steps again or the time for it is over; then the job is started anew."""
     if launcher not in LAUNCHERS:
         raise UserError(f"--launcher is one of {', '.join(LAUNCHERS)}, not {launcher!r}; without it JOB is a job of Holdfast's")
+    if not Path(script[0]).is_file():
+        raise UserError(f"there is no script {script[0]!r} in {Path.cwd()}; with --launcher JOB is a script")
     chance, waiting = Random(seed), list(KEYS)
     tried: list[Tried] = []
     steps, usual_s, wall_s = 0, 0.0, 0.0

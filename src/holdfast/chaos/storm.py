@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -112,6 +113,8 @@ class Storm:
     strikes: Sequence[Strike]
     say: Callable[[str], None]
     struck: list[Struck] = field(default_factory=list)
+    refused: dict[str, str] = field(default_factory=dict)  # Faults that this machine does not let be done after all, and what it said.
+    begun: int = 0  # Strikes that were made, or refused.
     _waiting: bool = False  # For the job to recover from the last one struck.
     _calm_from: int = 0
     _generation: int = 0
@@ -119,7 +122,7 @@ class Storm:
 
     @property
     def over(self) -> bool:
-        return len(self.struck) == len(self.strikes) and not self._waiting
+        return self.begun == len(self.strikes) and not self._waiting
 
     @property
     def judged(self) -> int:
@@ -140,8 +143,8 @@ class Storm:
             self._generation, self._warm_at = view.generation, view.at + WARM_S
         if self._waiting:
             self._wait(self.struck[-1], view)
-        elif len(self.struck) < len(self.strikes) and is_well(view):
-            strike = self.strikes[len(self.struck)]
+        elif self.begun < len(self.strikes) and is_well(view):
+            strike = self.strikes[self.begun]
             if view.step >= max(strike.step, self._calm_from) and (not strike.fault.learned or view.at >= self._warm_at):
                 self._strike(strike, view)
 
@@ -155,7 +158,14 @@ class Storm:
         except Missed:
             self.mend()  # What was done until then.
             return
+        except (HoldfastError, OSError, subprocess.SubprocessError) as error:  # The others are done all the same.
+            self.refused[fault.key] = str(error)
+            self.begun += 1
+            self.say(f"storm: {fault.key} could not be done: {error}")
+            self.mend()
+            return
         self._waiting = True
+        self.begun += 1
         said = fault.says.format(rank=rank, node=node)
         self.struck.append(
             Struck(
@@ -171,12 +181,15 @@ class Storm:
         beside = fault.stands or fault.ruins  # An incident for which nothing was stopped may be its own; else it is somebody else's.
         followed = [incident for incident in view.incidents if incident.id > struck.incidents_before and (beside or not incident.stands)]
         struck = self.struck[-1] = replace(struck, incidents=tuple(incident.id for incident in followed))
-        if fault.mend_when_noticed and not struck.mended and (followed or view.at - struck.at >= fault.within_s):
+        # Others may begin to stand meanwhile, and stay open for long: that the job was restarted often, or that a node is suspect.
+        own = [incident for incident in followed if not incident.stands or incident.cause in fault.kinds]
+        noticed = bool(own) or (bool(followed) and view.at - struck.at >= fault.within_s)
+        if fault.mend_when_noticed and not struck.mended and (own or view.at - struck.at >= fault.within_s):
             struck = self.struck[-1] = replace(struck, mended=True)
             self.mend()
-        closed = all(incident.phase in ("resolved", "gave_up") for incident in followed)
+        closed = all(incident.phase in ("resolved", "gave_up") for incident in own or followed)
         moved = not followed and _is_moved(struck, view)
-        answered = is_well(view) and closed and (bool(followed) or moved or self._is_ridden_through(struck, view))
+        answered = is_well(view) and closed and (noticed or moved or self._is_ridden_through(struck, view))
         if not answered and view.at - struck.at < fault.within_s + PATIENCE_S + (CLOSING_S if beside else 0.0):
             return
         self.mend()

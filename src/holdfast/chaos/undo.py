@@ -29,7 +29,7 @@ from holdfast.agent import tree
 UNDO = "chaos-undo"  # In a job's directory.
 _RUN_S, _END_S = 20.0, 5.0
 _GRACE_S = 3.0
-_NOT_THERE = ("No such file", "Cannot find", "Invalid handle")  # As `tc` says that there is nothing to take away.
+_NOT_THERE = ("No such file", "Cannot find", "Invalid handle", "handle of zero")  # As `tc` says that there is nothing to take away.
 _TURNS = 100  # Of emptying a control group whose processes start others meanwhile.
 
 

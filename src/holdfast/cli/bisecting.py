@@ -11,13 +11,14 @@ Is wrong    about what the script itself writes elsewhere: it is the same script
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import isfinite
 from pathlib import Path
 from typing import Any, Final
@@ -39,7 +40,7 @@ from holdfast.errors import HoldfastError, UserError
 from holdfast.launch.layout import JobDirectory
 from holdfast.launch.lifeline import adopt_orphans
 from holdfast.launch.local import sweep
-from holdfast.trainer.tuning import read
+from holdfast.trainer.tuning import OURS, read
 
 UNCHANGED: Final = "unchanged"
 _NOISE_RUNS: Final = 2  # Unchanged runs that it takes to know how far runs are apart by themselves.
@@ -107,12 +108,14 @@ def bisect(directory: JobDirectory, wish: Wish, say: Callable[[str], None]) -> R
     waiting = [(f"{UNCHANGED} {number}", "") for number in range(1, wish.repeats + 1)] + [(change, change) for change in changes]
     runs, done, interrupted = len(waiting), list[Trial](), False
     with _room(directory.path.parent.parent) as (root, keep), _interruptible():
+        kept = root / "checkpoints"  # The job may remove its own meanwhile.
         try:
+            _link(start, kept)
             while waiting and _can_still_tell(done, wish.repeats):
                 name, change = waiting.pop(0)
                 say(f"run {len(done) + 1} of {runs}: {name}")
                 done.append(Trial(name=name, change=change, unfinished=_CUT_SHORT))  # Until it is known better.
-                done[-1] = _try(root, len(done), state, start, done[-1], wish, keep)
+                done[-1] = _try(root, len(done), state, replace(start, path=kept / start.name), done[-1], wish, keep)
                 if done[-1].unfinished:
                     say(f"{name} did not come to its end: {done[-1].unfinished}")
         except KeyboardInterrupt:
@@ -179,12 +182,30 @@ def checked(changes: Sequence[str]) -> tuple[str, ...]:
     for change in changes:
         if len(read(change)) != 1:
             raise UserError(f"--change {change!r}: expected one NAME=VALUE or NAME=*FACTOR, since each run changes one thing; give --change again for another")
+        if not all(_is_possible(name, value) for name, value in read(change).items()):  # Else known only after the unchanged runs, or ranked.
+            raise UserError(
+                f"--change {change}: lr and weight_decay are numbers of 0 or more or factors such as *0.5, clip is a number of 0 or more, "
+                "and warmup a whole number of steps"
+            )
     again = next((change for change in changes if changes.count(change) > 1), None)
     if again is not None:
         raise UserError(f"--change {again} is given twice; --repeats says how often the unchanged run is repeated")
     if not changes:
         raise UserError('nothing is to be changed: give --change at least once, such as --change "lr=*0.5"')
     return tuple(changes)
+
+
+def _is_possible(name: str, value: str) -> bool:
+    """Of what is changed without the script's help. Of the rest only the script knows."""
+    if name not in OURS:
+        return True
+    number = value.removeprefix("*") if name in ("lr", "weight_decay") else value
+    try:
+        if name == "warmup":
+            return all(int(part) >= 0 for part in number.split("@", 1))
+        return isfinite(float(number)) and float(number) >= 0
+    except ValueError:
+        return False
 
 
 def _checkpoint(directory: JobDirectory, step: int | None) -> CheckpointFound:
@@ -223,9 +244,19 @@ def _link(start: CheckpointFound, target: Path) -> None:
         step, generation = parse_directory_name(path.name) or (0, 0)
         if (generation, step) <= start.age_key:
             with contextlib.suppress(FileNotFoundError, shutil.Error):
-                shutil.copytree(path, target / path.name, copy_function=os.link)
+                shutil.copytree(path, target / path.name, copy_function=_link_file)
     if not any(one.name == start.name for one in list_complete(target)):
         raise HoldfastError(f"{start.name} was removed while it was looked at: try again")
+
+
+def _link_file(source: str, target: str) -> None:
+    """The job's checkpoints may lie on a disk of their own."""
+    try:
+        os.link(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        shutil.copyfile(source, target)
 
 
 # What is shown.
@@ -243,7 +274,7 @@ def shown(report: Report) -> RenderableType:
         times = f"{effect.times:.1f}" if isfinite(effect.times) else "–"
         change = Text(one_line(effect.change), style="bold" if effect.matters else "")
         table.add_row(change, _number(effect.loss), moves, times, _drawn(curves[effect.change]))
-    head = f"{report.job} from {report.checkpoint}, {report.steps} steps each"
+    head = f"{report.job} from {report.checkpoint}, at most {report.steps} steps each"
     lines: list[RenderableType] = [Text(f"{head}; noise {found.noise:.3g}" if found is not None else head), Text(""), table, Text("")]
     lines += [Text(f"{one.name} did not come to its end: {one.unfinished}", style="yellow") for one in report.unfinished]
     if report.not_begun:

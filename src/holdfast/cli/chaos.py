@@ -74,7 +74,7 @@ class Told:
     right: bool
     named: bool
     remedy: str
-    recovered: bool
+    recovered: bool | None  # None: it was over before that could be known.
     back_s: float | None
     lost_s: dict[str, float]
     steps_lost: int | None
@@ -111,18 +111,21 @@ def run_chaos(directory: JobDirectory, asked: Asked, *, as_json: bool, out: Text
         after = state_of(directory)
     if asked.page is not None:
         write_report(after, (), asked.page)
-    told = [tell(one, after) for one in storm.struck]
+    judged = len(storm.struck) if cut_short == _JOB_ENDED else storm.judged  # What ended the job was not survived; for the rest there was no time.
+    told = [tell(one, after, judged=number < judged) for number, one in enumerate(storm.struck)]
     card = _card(told, before, after) if asked.suite else None
-    missed = [strike.fault.key for strike in storm.strikes[len(storm.struck) :]]
+    missed = [strike.fault.key for strike in storm.strikes[storm.begun :]]
     if as_json:
         parts = _card_json(card) if card is not None else None
-        done = {"struck": [asdict(one) for one in told], "not_struck": missed, "cut_short": cut_short, "scorecard": parts}
+        done = {"struck": [asdict(one) for one in told], "not_struck": missed, "cut_short": cut_short, "refused": storm.refused, "scorecard": parts}
         _print({"job": spec.job, "seed": asked.seed, **done}, out, as_json=True)
     else:
-        _print(report_shown(told, missed, cut_short, card), out, as_json=False)
+        _print(report_shown(told, missed, cut_short, storm.refused, card), out, as_json=False)
     if cut_short == _INTERRUPTED:
         return 128 + signal.SIGINT
-    return 0 if told and cut_short in ("", _TIME_OVER) and all(one.recovered and one.right for one in told) else 1
+    known = [one for one in told if one.recovered is not None]
+    to_the_end = bool(known) and cut_short in ("", _TIME_OVER) and not storm.refused
+    return 0 if to_the_end and all(one.recovered and one.right for one in known) else 1
 
 
 def run_foreign(launcher: str, script: Sequence[str], *, ranks: int, seed: int, as_json: bool, out: TextIO) -> int:
@@ -253,9 +256,9 @@ async def _blow(storm: Storm, within_s: float) -> str:
 # The report.
 
 
-def tell(struck: Struck, after: State) -> Told:
+def tell(struck: Struck, after: State, *, judged: bool = True) -> Told:
     incidents = [one for one in after.incidents if one.id in struck.incidents]
-    first = incidents[0] if incidents else None
+    first = next((one for one in incidents if right(struck.fault, one)), incidents[0] if incidents else None)
     ridden = struck.answered_at is not None and struck.fault.ridden_through and first is None
     return Told(
         fault=struck.fault.key, said=struck.said, step=struck.step, rank=struck.rank,
@@ -264,7 +267,7 @@ def tell(struck: Struck, after: State) -> Told:
         right=ridden or struck.moved or (first is not None and right(struck.fault, first)),
         named=ridden or struck.moved or (first is not None and named(struck.fault, first, struck.rank, struck.node)),
         remedy=remedy_of(first) if first is not None else "ridden through" if ridden else "moved" if struck.moved else "none",
-        recovered=struck.answered_at is not None, back_s=None if struck.answered_at is None else struck.answered_at - struck.at,
+        recovered=struck.answered_at is not None if judged else None, back_s=None if struck.answered_at is None else struck.answered_at - struck.at,
         lost_s=_lost(after, incidents), steps_lost=_steps_lost(incidents) if first is not None else 0 if ridden else None,
     )  # fmt: skip
 
@@ -283,7 +286,11 @@ def _steps_lost(incidents: Sequence[Incident]) -> int | None:
 
 
 def _card(told: Sequence[Told], before: State, after: State) -> Scorecard:
-    tried = [Tried(fault=one.fault, found=one.right, recovered=one.recovered, lost_s=sum(one.lost_s.values()) if one.recovered else None) for one in told]
+    tried = [
+        Tried(fault=one.fault, found=one.right, recovered=one.recovered, lost_s=sum(one.lost_s.values()) if one.recovered else None)
+        for one in told
+        if one.recovered is not None
+    ]
     wall_s = after.ledger.wall_s - before.ledger.wall_s
     productive = [state.ledger.totals().get(Bucket.PRODUCTIVE, 0.0) for state in (before, after)]
     return scorecard(tried, kinds=len(FAULTS), goodput=(productive[1] - productive[0]) / wall_s if wall_s > 0 else 0.0)

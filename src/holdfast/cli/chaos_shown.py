@@ -24,23 +24,26 @@ def possible_shown(reasons: Mapping[str, str]) -> RenderableType:
     return table
 
 
-def report_shown(told: Sequence[Told], missed: Sequence[str], cut_short: str, card: Scorecard | None) -> RenderableType:
+def report_shown(told: Sequence[Told], missed: Sequence[str], cut_short: str, refused: Mapping[str, str], card: Scorecard | None) -> RenderableType:
     table = Table(box=None, padding=(0, 2))
     for name, justify in (("", "left"), ("step", "right"), ("done", "left"), ("noticed", "right"), ("called", "left"), ("remedy", "left"),
                           ("back", "right"), ("lost", "right"), ("steps", "right")):  # fmt: skip
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     for one in told:
-        good = one.recovered and one.right
+        mark = ("–", "yellow") if one.recovered is None else ("✓", "green") if one.recovered and one.right else ("✗", "bold red")
         table.add_row(
-            Text("✓", style="green") if good else Text("✗", style="bold red"), f"{one.step:,}", Text(one.said), _time(one.noticed_s), Text(one.called),
+            Text(*mark), f"{one.step:,}", Text(one.said), _time(one.noticed_s), Text(one.called),
             one.remedy, _time(one.back_s), _time(sum(one.lost_s.values())), "–" if one.steps_lost is None else str(one.steps_lost),
         )  # fmt: skip
     lines: list[RenderableType] = [table]
     if missed:
         undone = ", ".join(f"{times} × {key}" if times > 1 else key for key, times in Counter(missed).items())
         lines.append(Text(f"not done, since {cut_short}: {undone}", style="yellow"))
-    survived = sum(one.recovered for one in told)
-    lines.append(f"{survived} of {count(len(told), 'fault')} survived, {sum(one.right for one in told)} called by the right name.")
+    lines += [Text(f"not done, since it is not possible here: {key}: {because}", style="yellow") for key, because in refused.items()]
+    known = [one for one in told if one.recovered is not None]
+    lines += [Text(f"what came of it is not known, since {cut_short}: {one.fault}", style="yellow") for one in told if one.recovered is None]
+    survived = sum(bool(one.recovered) for one in known)
+    lines.append(f"{survived} of {count(len(known), 'fault')} survived, {sum(one.right for one in known)} called by the right name.")
     return Group(*lines, *(card_lines(card) if card is not None else []))
 
 

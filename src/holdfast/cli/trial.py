@@ -39,6 +39,7 @@ from holdfast.launch.local import sweep
 _GRACE_S: Final = 1.0  # Nothing of a trial is worth saving.
 _LEAVE_S: Final = 15.0  # A run that was asked to leave needs its grace, a kill, and a moment to put things away.
 _STOPPING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_NO_LOSS: Final = "its script ended and no loss was seen: nothing was left to train from this checkpoint (--from STEP takes an earlier one), or it reports none"
 _WORDS: Final = 400  # Of a log's last line.
 
 
@@ -92,6 +93,8 @@ def run(directory: JobDirectory, spec: JobSpec, environment: Mapping[str, str], 
     found = read_curve(curve)
     assert process is not None
     why = f"it was not done after {duration(within_s)}" if late else _why_unfinished(directory, process.returncode)
+    if not why and not found:  # A loss that was never seen is not one that is not finite.
+        return replace(of, unfinished=_NO_LOSS)
     return ended(of, found, why)
 
 
@@ -125,7 +128,7 @@ def _end(process: subprocess.Popen[bytes] | None, others: set[int]) -> None:
 
 
 def _why_unfinished(directory: JobDirectory, code: int) -> str:
-    """Empty when it came to its end."""
+    """Empty when its script came to an end."""
     state = state_of(directory) if directory.journal.exists() else None
     if state is not None and state.outcome is Outcome.FINISHED and code == 0:
         return ""
