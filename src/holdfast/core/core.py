@@ -104,7 +104,9 @@ class Core(Running):
             return
         away_s = max(0.0, event.at - state.at)
         state.deadlines = {name: deadline if leaving.is_fixed(name) else deadline + away_s for name, deadline in state.deadlines.items()}
-        state.pending = {id: replace(pending, deadline=pending.deadline + away_s) for id, pending in state.pending.items()}
+        # What was due just when control went may have been answered already, and is said again.
+        least = event.at + AWAY_S if back else 0.0
+        state.pending = {id: replace(pending, deadline=max(pending.deadline + away_s, least)) for id, pending in state.pending.items()}
 
     def _take(self, event: Event) -> None:
         match event:
