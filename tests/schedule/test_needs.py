@@ -64,7 +64,7 @@ def test_who_needed_a_service_and_was_withdrawn_is_forgotten() -> None:
     for number in range(20):
         ask(cluster, f"leaves {number}", 1, 0.0, needs=("service",))
         cluster.withdraw(f"leaves {number}", 0.0)
-    assert not any(isinstance(one, Job) and one.request.id.startswith("leaves") for one in gc.get_objects())
+    assert not any(type(one) is Job and one.request.id.startswith("leaves") for one in gc.get_objects())  # Some of torch's warn when asked what they are.
 
 
 def test_what_was_withdrawn_has_not_ended_well_and_one_of_its_name_takes_its_place() -> None:

@@ -86,7 +86,7 @@ def test_a_count_that_is_wrong_in_the_middle_of_a_replay_is_found_although_no_de
     audit, seen = audit_of(scheduler), 0
 
     class Miscounts:
-        """For a while the fleet thinks that a GPU more may be had."""
+        """For a while the fleet thinks that a GPU fewer may be had."""
 
         def submitted(self, job: TraceJob, now: float) -> None: ...
 
@@ -96,7 +96,7 @@ def test_a_count_that_is_wrong_in_the_middle_of_a_replay_is_found_although_no_de
             nonlocal seen
             seen += 1
             if seen in (100, 200):
-                scheduler.cluster.fleet.loose[0] += 1 if seen == 100 else -1
+                scheduler.cluster.fleet.loose[0] += -1 if seen == 100 else 1
 
     Replay(_made_up(5, 400), scheduler, watchers=[Miscounts(), audit]).run()
     assert any("of node-0 are loose" in said for said in audit.auditor.failures)
