@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
+import threading
 from pathlib import Path
 
 import pytest
@@ -96,6 +98,19 @@ def test_a_full_disk_is_said_and_nothing_half_written(tmp_path: Path) -> None:
         journal.append(big, (), core.state)
     assert encoded(journal.load().state) == before
     journal.close()
+
+
+def test_a_journal_that_is_only_being_made_has_all_its_tables_or_none(tmp_path: Path) -> None:
+    for number in range(20):
+        path = tmp_path / f"{number}.db"
+        maker = threading.Thread(target=lambda path: Journal(path).close(), args=(path,))
+        maker.start()
+        while maker.is_alive():
+            with contextlib.suppress(JournalUnusable):
+                journal = Journal(path, read_only=True)
+                journal.load()
+                journal.close()
+        maker.join()
 
 
 def test_a_journal_that_cannot_be_opened_says_what_to_do(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class Journal:
             if not read_only:
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=FULL")
-                self._db.executescript(_TABLES)
+                self._db.executescript(f"BEGIN;{_TABLES}COMMIT;")  # All at once: somebody may look at a job that is only just there.
             self._seq: int = self._db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0]
         except sqlite3.Error as error:
             raise JournalUnusable(f"the journal {path} cannot be opened: {error}; check that its directory is writable and its disk is not full") from error
