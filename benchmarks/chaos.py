@@ -41,7 +41,7 @@ from holdfast.diagnose.together import leading
 from holdfast.domain.state import Change
 
 RANKS = 2
-WARM_UP_STEPS = 100  # Some seconds: whoever strikes a gang in its first moments measures its start.
+WARM_UP_STEPS = 100  # Who strikes a gang before all of it was seen to step measures its start: a rejoin is not possible yet.
 KILLED, RAISES, STOPPED, ASLEEP = "worker killed", "exception in a worker", "worker stopped", "worker asleep"
 FAULTS = (KILLED, RAISES, STOPPED, ASLEEP)
 HOLDFAST, REJOINING, UNCHANGED = "holdfast", "holdfast, rejoining", "holdfast, script unchanged"
