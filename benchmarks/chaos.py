@@ -45,6 +45,7 @@ WARM_UP_STEPS = 100  # Who strikes a gang before all of it was seen to step meas
 KILLED, RAISES, STOPPED, ASLEEP = "worker killed", "exception in a worker", "worker stopped", "worker asleep"
 FAULTS = (KILLED, RAISES, STOPPED, ASLEEP)
 HOLDFAST, REJOINING, UNCHANGED = "holdfast", "holdfast, rejoining", "holdfast, script unchanged"
+TOLD = ("--hang-limit", "5s")  # As the peers are that have such a limit: a rank that is asleep might go on by itself.
 WITHIN_S = {(REJOINING, KILLED): 0.3, (REJOINING, RAISES): 1.0, (HOLDFAST, RAISES): 1.0}
 AFTER_NOTICED_S = {(way, fault): 2.0 for way in (HOLDFAST, REJOINING) for fault in (STOPPED, ASLEEP)}
 # A worker without our lines that sleeps looks like one that waits for something: nobody can tell, and nothing is promised.
@@ -141,8 +142,8 @@ def middle(values: Sequence[float | None]) -> float | None:
 
 def launchers(chosen: Namespace, report: Report) -> dict[str, Callable[[Path, str], Gang]]:
     ways: dict[str, Callable[[Path, str], Gang]] = {
-        HOLDFAST: lambda scratch, name: Job(scratch, name, SCRIPT, "guard", nproc=RANKS),
-        REJOINING: lambda scratch, name: Job(scratch, name, SCRIPT, "rejoin", nproc=RANKS),
+        HOLDFAST: lambda scratch, name: Job(scratch, name, SCRIPT, "guard", nproc=RANKS, options=TOLD),
+        REJOINING: lambda scratch, name: Job(scratch, name, SCRIPT, "rejoin", nproc=RANKS, options=TOLD),
         UNCHANGED: lambda scratch, name: Job(scratch, name, SCRIPT, "plain", nproc=RANKS),
         "torchrun, reliable": lambda scratch, name: Torchrun(scratch, name, SCRIPT, "plain", nproc=RANKS, env={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}),
         "torchrun as it comes": lambda scratch, name: Torchrun(scratch, name, SCRIPT, "plain", nproc=RANKS),

@@ -3,7 +3,8 @@
 Faults are injected into running jobs one after the other, each when training is well under way again: a worker killed (SIGKILL), stopped
 (SIGSTOP), asleep for ever, or computing for ever with the GIL held; a whole node lost with its agent, processes, disk and memory. The time runs from
 the injection to the moment control wrote it down: its journal's clock and ours are the same machine's. An agent killed alone is no node loss: it is
-started again and adopts its workers; how soon it is heard again is told without a bar.
+started again and adopts its workers; how soon it is heard again is told without a bar. A rank that is asleep or computes may go on by itself, so it is told as
+a pause first; the job is started with --hang-limit 25s, so that each is also put right.
 
 False alarms: a run with a slow first step, uneven steps, saves, and evaluations that all ranks but one sleep through, while another process keeps a
 core busy.
@@ -75,7 +76,7 @@ def break_workers(chosen: Namespace, scratch: Path) -> tuple[list[Injection], li
     random.shuffle(faults)
     done: list[Injection] = []
     old: set[int] = set()
-    with Job(scratch, "workers", "faulty_ddp.py", nproc=2) as job:
+    with Job(scratch, "workers", "faulty_ddp.py", nproc=2, options=("--hang-limit", "25s")) as job:
         for number, fault in enumerate(faults):
             if done and done[-1].noticed_s >= NOTICED_WITHIN_S:
                 break  # What comes after it would say nothing.

@@ -1,7 +1,7 @@
 """Diagnosis on logs of real failures: is the class right, can trying again help, is a healthy log left alone, and is the confidence what it says?
 
-Two rows are ours: what ships, on all logs, none of which it was made from; and the same with the text model trained anew on the logs of all other sources (a
-repository or a thread is one source), so that no source stands on both sides. What ships is never trained on these logs. Beside them, judged by the same split:
+Two rows are ours: what ships, on all logs, which its signatures were tuned on and its text model never saw; and the same with the text model trained anew on
+the logs of all other sources (a repository or a thread is one source), so that no source stands on both sides. Beside them, judged by the same split:
 regular expressions like those other systems use (written anew), the nearest template of our Drain, and plain TF-IDF with a logistic regression.
 
 Permanence is judged on these logs together with the incidents that `incidents/cause.py --out DIR` really caused, with `--incidents DIR`.

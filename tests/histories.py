@@ -65,6 +65,10 @@ class History:
     def submit(self) -> History:
         spec = JobSpec(job=self.name, argv=("train.py", "--steps", "1000"), nodes=self.nodes, spares=self.spares, ranks_per_node=2, policy=Policy())
         self.tell(JobSubmitted(at=self.at, spec=spec))
+        return self.heard()
+
+    def heard(self) -> History:
+        """Every node says that it is there."""
         for index in range(self.nodes + self.spares):
             self.at += 0.05
             self.tell(NodeHeard(at=self.at, node=f"node{index}", host="127.0.0.1"))
@@ -161,22 +165,25 @@ class History:
         self.tell(Ticked(at=self.at))
         return self
 
-    def stop(self) -> History:
+    def stop_asked(self) -> History:
         self.at += 0.5
         self.tell(StopAsked(at=self.at, because="Ctrl-C", code=130))
-        return self.answer()
+        return self
+
+    def stop(self) -> History:
+        return self.stop_asked().answer()
 
 
 Make = Callable[[], History]
 
 
-def calm() -> History:
-    return History().submit().up().train(60).finish()
+def calm(steps_per_s: float = 8.0) -> History:
+    return History(steps_per_s=steps_per_s).submit().up().train(60).finish()
 
 
-def stormy() -> History:
+def stormy(steps_per_s: float = 8.0) -> History:
     """Four faults of four kinds, and an end."""
-    story = History(name="storm <&> gpt").submit().up().train(110).choose(458).killed(2).train(150).hangs(1).train(170)
+    story = History(name="storm <&> gpt", steps_per_s=steps_per_s).submit().up().train(110).choose(458).killed(2).train(150).hangs(1).train(170)
     story = story.loses("node1").train(120).killed(0).train(11).killed(3).train(230)
     return story.finish()
 

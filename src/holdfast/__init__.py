@@ -17,6 +17,10 @@ __version__ = "0.1.0"
 __all__ = ["Sampler", "Stream", "__version__", "gauge", "guard", "rejoin", "tune"]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> object:
     if name in ("Sampler", "Stream", "gauge", "guard", "rejoin", "tune"):
         from holdfast import trainer

@@ -8,6 +8,7 @@ from pathlib import Path
 STATE_VARIABLE = "HOLDFAST_STATE"
 REMOTE_VARIABLE = "HOLDFAST_REMOTE"
 ALERTS_VARIABLE = "HOLDFAST_ALERTS"
+HANG_LIMIT_VARIABLE = "HOLDFAST_HANG_LIMIT"
 
 
 def state_root(explicit: Path | None = None) -> Path:
@@ -27,3 +28,8 @@ def remote_root(explicit: str | None = None) -> str:
 def alerts_file(explicit: str | None = None) -> str:
     """The file that says who is told of incidents: `--alerts`, which may be empty, `HOLDFAST_ALERTS`, or nobody is."""
     return os.environ.get(ALERTS_VARIABLE, "") if explicit is None else explicit
+
+
+def hang_limit_text(explicit: str | None = None) -> str:
+    """How long a rank may stand still before it is taken for hung: `--hang-limit`, `HOLDFAST_HANG_LIMIT`, or as it is learned."""
+    return os.environ.get(HANG_LIMIT_VARIABLE, "") if explicit is None else explicit

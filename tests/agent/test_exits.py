@@ -108,6 +108,14 @@ def test_a_syntax_error_has_its_file_and_line() -> None:
     assert (exit.exception, exit.frame) == ("SyntaxError", "p/train.py:<module>:3")
 
 
+def test_a_frame_of_the_trainer_is_not_the_place() -> None:
+    lines = [
+        '  File "/home/me/project/train.py", line 5, in <module>', '  File "/opt/holdfast/src/holdfast/trainer/feed.py", line 160, in __iter__',
+        '  File "/opt/holdfast/src/holdfast/trainer/read_again.py", line 147, in wait',
+    ]  # fmt: skip
+    assert user_frame(lines) == "project/train.py:<module>:5"
+
+
 def test_without_a_frame_of_the_users_the_innermost_of_any_is_named() -> None:
     assert user_frame(['  File "/usr/lib/python3.11/json/decoder.py", line 3, in decode']) == "json/decoder.py:decode:3"
     assert user_frame([]) == ""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import io
+import os
 import shutil
 import threading
 from dataclasses import dataclass
@@ -168,3 +170,75 @@ def test_an_index_that_was_begun_for_what_is_given_up_is_given_up_too(waiting: W
     asyncio.run(given_up())
     assert not persist._ahead
     assert not (memory / "snapshot-0-1").exists()
+
+
+# What the disk could not take.
+
+
+@pytest.fixture
+def refused(tmp_path: Path) -> Persist:
+    """Of a node whose ranks 0 and 1 have sealed step 10, and whose disk takes neither: a file is in the way of the directory."""
+    memory, checkpoints = tmp_path / "memory", tmp_path / "checkpoints"
+    memory.mkdir()
+    checkpoints.write_text("in the way")
+    persist = Persist(memory, checkpoints)
+    persist.whole((1, 10), (-1, -1), 0)
+    for rank in (0, 1):
+        seal(memory, checkpoints, rank=rank, step=10, world_size=2)
+    asyncio.run(persist.settle(within_s=30.0))
+    return persist
+
+
+def test_a_save_that_failed_is_told_of_with_what_the_system_said(tmp_path: Path, refused: Persist) -> None:
+    assert {one.key for one in refused.failures} == {(1, 10)}
+    assert {(one.errno, one.said) for one in refused.failures} <= {(errno.ENOTDIR, "Not a directory"), (errno.EEXIST, "File exists")}
+    head = peek(tmp_path / "memory" / "snapshot-0-0")
+    assert head is not None
+    assert head.said(Word.FAILED)
+    assert head.errno in (errno.ENOTDIR, errno.EEXIST)
+
+
+def test_all_ranks_offer_what_the_disk_could_not_take_once_more_and_it_becomes_complete(tmp_path: Path, refused: Persist) -> None:
+    (tmp_path / "checkpoints").unlink()
+
+    async def run() -> None:
+        task = asyncio.create_task(refused.run())
+        try:
+            async with asyncio.timeout(30.0):
+                while not (tmp_path / "checkpoints" / directory_name(10, 1) / MANIFEST).exists():
+                    assert not task.done()
+                    await asyncio.sleep(0.02)
+        finally:
+            task.cancel()
+
+    asyncio.run(run())
+
+
+def test_a_rank_keeps_what_all_have_in_memory_although_another_could_not_write_it(tmp_path: Path) -> None:
+    memory, checkpoints = tmp_path / "memory", tmp_path / "checkpoints"
+    memory.mkdir()
+    persist = Persist(memory, checkpoints)
+    seal(memory, checkpoints, rank=0, step=10, world_size=2)
+    seal(memory, checkpoints, rank=0, step=20, world_size=2, which=1)
+    persist.whole((1, 10), (-1, -1), 0)
+    give_up(tmp_path, 10)
+    give_up(tmp_path, 20)
+    asyncio.run(persist.settle(within_s=30.0))
+    heads = [peek(memory / f"snapshot-0-{which}") for which in (0, 1)]
+    assert [head is not None and (head.said(Word.FAILED), head.said(Word.FREE)) for head in heads] == [(True, False), (False, True)]
+
+
+def test_a_full_disk_is_not_filled_again_and_again(tmp_path: Path, refused: Persist, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its directory is on this machine's disk, which is told to have nothing left."""
+    (tmp_path / "checkpoints").unlink()
+    (tmp_path / "checkpoints").mkdir()
+    refused._full, refused._again_at = True, 0.0
+    real = os.statvfs(tmp_path)
+    nothing = os.statvfs_result((*real[:3], 0, 0, *real[5:]))
+    monkeypatch.setattr(os, "statvfs", lambda path: nothing)
+    refused._offer_again(refused._heads.of_own())
+    assert [head.is_waiting for _, _, head in refused._heads.of_own()] == [False, False]
+    monkeypatch.undo()
+    refused._again_at = 0.0
+    refused._offer_again(refused._heads.of_own())
+    assert [head.is_waiting for _, _, head in refused._heads.of_own()] == [True, True]

@@ -87,5 +87,6 @@ def test_the_newest_answer_is_the_last_in_the_file(tmp_path: Path, start: Start)
     pid, path = start("asleep"), stacks.stack_path(tmp_path, 1, 0)
     for times in (1, 2):
         assert stacks.ask(pid)
-        eventually(lambda times=times: path.read_text().count("Current thread") == times and "<module>" in stacks.newest(path), what="an answer")
-    assert stacks.newest(path).count("asleep") == 1
+        eventually(lambda times=times: path.read_text().count("Current thread") == times and "<module>" in stacks.newest(path, 0), what="an answer")
+    assert stacks.newest(path, 0).count("asleep") == 1
+    assert stacks.newest(path, stacks.size(path)) == "", "what was read before is no answer"

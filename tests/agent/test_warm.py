@@ -33,7 +33,7 @@ pytestmark = pytest.mark.unprivileged
 class Warm:
     """A warm parent and a connection to it."""
 
-    def __init__(self, directory: Path, *options: str, env: dict[str, str] | None = None) -> None:
+    def __init__(self, directory: Path, *options: str, env: dict[str, str] | None = None, wait: bool = True) -> None:
         self.directory = directory
         self.state = directory / "state"
         self.path = directory / "socket" / "warm"
@@ -46,9 +46,9 @@ class Warm:
         self.log = directory / "warm.log"
         with open(self.log, "wb") as log:
             self.process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
-        self.connect()
+        self.connect(wait=wait)
 
-    def connect(self) -> None:
+    def connect(self, *, wait: bool = True) -> None:
         self._buffer = b""
         until = time.monotonic() + WAIT_S
         while True:
@@ -61,7 +61,8 @@ class Warm:
                 assert time.monotonic() < until, f"no warm parent came up: {self.log.read_text()}"
                 assert self.process.poll() is None, f"the warm parent ended: {self.log.read_text()}"
                 time.sleep(0.01)
-        self.ready = self.wait("ready")
+        if wait:
+            self.ready = self.wait("ready")
 
     def say(self, do: str, **fields: Any) -> None:
         self._socket.sendall(json.dumps({"do": do, **fields}).encode() + b"\n")
@@ -105,8 +106,8 @@ class Warm:
         self.seen.append(told)
         return told
 
-    def wait(self, told: str, **fields: Any) -> dict[str, Any]:
-        until = time.monotonic() + WAIT_S
+    def wait(self, told: str, *, within_s: float = WAIT_S, **fields: Any) -> dict[str, Any]:
+        until = time.monotonic() + within_s
         while time.monotonic() < until:
             message = self.next(until - time.monotonic())
             if message is not None and message["told"] == told and all(message.get(name) == value for name, value in fields.items()):
@@ -467,6 +468,7 @@ def test_one_that_has_another_rank_in_the_next_generation_writes_to_its_log_and_
     cold.wait("stopped", id="part")
     cold.say("renew", id="e9", generation=2, places=[{"pid": pid, "rank": 1, "log": str(cold.directory / "elsewhere.log")}])
     cold.wait("renewed", id="e9")
+    assert command_line(pid).endswith(f"[holdfast {cold.job} rank 1]".encode())
     until(lambda: (cold.directory / "elsewhere.log").exists() and "lives" in (cold.directory / "elsewhere.log").read_text())
     before = cold.text(2)
     os.kill(pid, signal.SIGKILL)
@@ -657,6 +659,20 @@ def test_without_a_renewed_lease_the_whole_tree_ends(start: Callable[..., Warm])
     assert not warm.path.exists()
 
 
+def test_time_in_which_the_warm_parent_was_stopped_itself_is_not_taken_from_its_lease(start: Callable[..., Warm]) -> None:
+    """A laptop that sleeps, a terminal that is suspended: the agent could not speak either."""
+    warm = start("--no-warm", "--orphan-grace-s", "5", "--stop-grace-s", "0.5")
+    pids = family(warm, "time.sleep(600)")
+    warm.say("lease")
+    os.kill(warm.process.pid, signal.SIGSTOP)
+    time.sleep(7.0)  # Longer than the lease: that is the fault.
+    os.kill(warm.process.pid, signal.SIGCONT)
+    assert warm.next(1.0) is None
+    assert all(map(alive, pids))
+    warm.say("lease")
+    assert warm.process.wait(WAIT_S) == 75, "and then it ends as ever"
+
+
 @pytest.mark.parametrize("way", ["end", "SIGTERM"])
 def test_the_end_takes_everything_along(cold: Warm, way: str) -> None:
     pids = family(cold, "time.sleep(600)")
@@ -801,6 +817,191 @@ def test_an_idle_warm_parent_uses_no_processor_time(cold: Warm) -> None:
     assert tree.cpu_seconds([cold.process.pid]) - before <= 0.02
 
 
+@pytest.fixture
+def gated(start: Callable[..., Warm], tmp_path: Path) -> Callable[..., Warm]:
+    """A parent whose template imports until the test makes the file `gate`: what is torch here waits for it."""
+    wait = f"import pathlib, time\nwhile not pathlib.Path({str(tmp_path / 'gate')!r}).exists(): time.sleep(0.01)\n"
+    script(tmp_path, wait + "class cuda: is_initialized = lambda: False\nclass default_generator: seed = lambda: 0\n__version__ = '0'", "torch.py")
+    return lambda *options: start(*options, "--stop-grace-s", "1", env={"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"}, wait=False)
+
+
+WHERE = "import os, sys\nprint('torch' in sys.modules, os.getppid(), flush=True)\n"
+
+
+def template_of(warm: Warm) -> int:
+    """The parent's only child without a worker."""
+    return int(until(lambda: [p.pid for p in tree.descendants(warm.process.pid) if b"holdfast template" in command_line(p.pid)])[0])
+
+
+def command_line(pid: int) -> bytes:
+    """Empty for a process that has ended since it was seen."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0")
+    except OSError:
+        return b""
+
+
+def test_first_workers_start_while_the_template_imports_and_the_next_are_its_forks_and_children_of_the_same_parent(
+    gated: Callable[..., Warm], tmp_path: Path
+) -> None:
+    warm = gated()
+    path = script(warm.directory, WHERE + "import time\nif sys.argv[1:]: time.sleep(600)\nraise SystemExit(3)")
+    first = warm.fork(path)
+    assert warm.wait("started", id=first)["because"] == "what it needs is still being imported"
+    ended = warm.wait("exited", id=first)
+    assert (ended["code"], ended["how"], ended["tail"]) == (3, "fork", f"False {warm.process.pid}\n")
+    warm.fork(path, "stay", rank=1)
+    staying = warm.wait("started", rank=1)["pid"]
+    (tmp_path / "gate").touch()
+    assert warm.wait("ready")["torch"] == "0"
+    second = warm.run(path, generation=2)
+    assert (second["code"], second["how"], second["tail"]) == (3, "fork", f"True {warm.process.pid}\n")
+    # One that was forked before is the parent's like those that came after, and its end is told like theirs.
+    os.kill(staying, signal.SIGKILL)
+    assert warm.wait("exited", rank=1)["signal"] == signal.SIGKILL
+    assert [json.loads(line)["code"] for line in (warm.state / "exits.jsonl").read_text().splitlines()] == [3, 3, None]
+
+
+def test_a_restarted_agent_adopts_what_was_started_while_the_template_imports(gated: Callable[..., Warm], tmp_path: Path) -> None:
+    warm = gated()
+    order = warm.fork(script(warm.directory, "import time; time.sleep(600)"))
+    pid = warm.wait("started")["pid"]
+    warm.hang_up()
+    warm.connect(wait=False)
+    warm.say("list", id="l")
+    assert [(row["id"], row["pid"]) for row in warm.wait("list", id="l")["running"]] == [(order, pid)]
+    (tmp_path / "gate").touch()
+    warm.wait("ready")
+    warm.hang_up()
+    warm.connect()
+    os.kill(pid, signal.SIGKILL)
+    assert warm.wait("exited", id=order)["signal"] == signal.SIGKILL
+
+
+@pytest.mark.parametrize("ready", [False, True])
+@pytest.mark.parametrize("way", ["end", "SIGTERM", "SIGKILL", "lease"])
+def test_the_template_goes_with_the_parent(gated: Callable[..., Warm], tmp_path: Path, way: str, ready: bool) -> None:
+    warm = gated("--orphan-grace-s", "1" if way == "lease" else "30")
+    if ready:
+        (tmp_path / "gate").touch()
+        warm.wait("ready")
+    template = template_of(warm)
+    warm.fork(script(warm.directory, "import time; time.sleep(600)"))
+    worker = warm.wait("started")["pid"]
+    if way == "end":
+        warm.say("end", how="kill")
+    elif way != "lease":
+        warm.process.send_signal(signal.Signals[way])
+    assert warm.process.wait(WAIT_S) == {"end": 0, "SIGTERM": 0, "SIGKILL": -9, "lease": 75}[way]
+    until(lambda: not alive(template) and not alive(worker))
+
+
+def test_a_stop_spares_the_template(gated: Callable[..., Warm], tmp_path: Path) -> None:
+    (tmp_path / "gate").touch()
+    warm = gated()
+    warm.wait("ready")
+    template = template_of(warm)
+    family(warm, "time.sleep(600)", generation=1)
+    assert warm.stop(how="kill")["left"] == []
+    assert [process.pid for process in tree.descendants(warm.process.pid)] == [template]
+    assert alive(template)
+    assert warm.run(script(warm.directory, WHERE), generation=2)["tail"].startswith("True")
+
+
+def test_a_template_that_is_killed_takes_nobody_along_and_is_replaced(gated: Callable[..., Warm], tmp_path: Path) -> None:
+    (tmp_path / "gate").touch()
+    warm = gated()
+    warm.wait("ready")
+    path = script(warm.directory, WHERE + "import time\ntime.sleep(600 if sys.argv[1:] else 0)")
+    warm.fork(path, "stay")
+    worker = warm.wait("started")["pid"]
+    (tmp_path / "gate").unlink()
+    template = template_of(warm)
+    os.kill(template, signal.SIGKILL)
+    until(lambda: template_of(warm) != template)
+    assert alive(worker)
+    assert warm.run(path, rank=1)["tail"].startswith("False")
+    (tmp_path / "gate").touch()
+    warm.wait("ready")
+    assert warm.run(path, rank=2)["tail"].startswith("True")
+    assert not alive(template)
+
+
+def test_a_template_that_does_not_answer_is_done_without(gated: Callable[..., Warm], tmp_path: Path) -> None:
+    (tmp_path / "gate").touch()
+    warm = gated("--template-wait-s", "0.3")
+    warm.wait("ready")
+    template = template_of(warm)
+    os.kill(template, signal.SIGSTOP)
+    assert warm.run(script(warm.directory, WHERE))["tail"].startswith("False")
+    assert not alive(template), "else it would start the same worker once more when it goes on"
+    until(lambda: warm.run(script(warm.directory, WHERE))["tail"].startswith("True"))
+
+
+def test_a_template_that_ends_while_it_imports_is_not_tried_again(start: Callable[..., Warm], tmp_path: Path) -> None:
+    script(tmp_path, "import os; os._exit(3)", "torch.py")
+    warm = start(env={"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"})
+    assert "has ended" in warm.ready["unsafe"]
+    assert warm.run(script(warm.directory, WHERE))["tail"].startswith("False")
+    until(lambda: tree.descendants(warm.process.pid) == [])  # An end is told before it is reaped.
+
+
+def test_the_port_of_a_store_is_known_before_it_has_imported_torch_and_who_calls_waits(gated: Callable[..., Warm]) -> None:
+    warm = gated()
+    order = warm.fork(role="store", host="127.0.0.1", log=str(warm.directory / "store.log"))
+    port = warm.wait("store", id=order)["port"]
+    socket.create_connection(("127.0.0.1", port), timeout=WAIT_S).close()
+    warm.say("list", id="l")
+    assert [(row["id"], row["port"]) for row in warm.wait("list", id="l")["running"]] == [(order, port)]
+    warm.say("fork", id="elsewhere", generation=1, role="store", host="192.0.2.1")
+    assert "no store can listen at 192.0.2.1" in warm.wait("refused", id="elsewhere")["why"]
+
+
+def test_where_there_is_no_torch_there_is_no_store(start: Callable[..., Warm], tmp_path: Path) -> None:
+    script(tmp_path, "raise ImportError('it is broken')", "torch.py")
+    warm = start(env={"PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"})
+    order = warm.fork(role="store", host="127.0.0.1")
+    assert warm.wait("store", id=order)["port"] is None
+    assert warm.run(script(warm.directory, "print('fine')"))["tail"] == "fine\n"
+
+
+def test_who_looks_at_the_processes_sees_script_job_and_rank(gated: Callable[..., Warm], tmp_path: Path) -> None:
+    warm = gated()
+    path = script(warm.directory, "import sys, time\nprint(sys.argv[1:], flush=True)\ntime.sleep(600)", "train.py")
+    mark = f"[holdfast {warm.job} rank".encode()
+    seen: dict[str, bytes] = {}
+
+    def show(what: str, rank: int, *arguments: str, **fields: Any) -> int:
+        warm.fork(path, *arguments, rank=rank, **fields)
+        pid: int = warm.wait("started", rank=rank)["pid"]
+        until(lambda: warm.text(rank).endswith("\n"))
+        assert warm.text(rank) == f"{list(arguments)}\n", "the script's own arguments are as they were given"
+        seen[what] = command_line(pid)
+        # The environment, which lies behind the arguments, is as it was: it is how everything of a job is found.
+        assert pid in tree.marked(warm.job, "node-0")
+        assert f"HOLDFAST_GENERATION={fields.get('generation', 1)}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        return pid
+
+    cold = show("before the template is ready", 0, "--lr", "3e-4")
+    (tmp_path / "gate").touch()
+    warm.wait("ready")
+    forked = show("a fork of the template", 1, "--lr", "3e-4", generation=12)
+    show("with many arguments", 2, *("x" * 100 for _ in range(100)))
+    show("a plain start", 3, "--lr", "3e-4", how="exec")
+    python = os.path.basename(sys.executable).encode()
+    for rank, what in enumerate(("before the template is ready", "a fork of the template")):
+        assert seen[what] == python + f" {path} --lr 3e-4 ".encode() + mark + f" {rank}]".encode()
+    assert seen["with many arguments"].startswith(python + f" {path} xxx".encode())
+    assert seen["with many arguments"].endswith(mark + b" 2]")
+    plain = seen["a plain start"].split(b"\0")
+    assert plain == [os.fsencode(sys.executable), b"-u", b"-X", b"holdfast=" + mark + b" 3]", path.encode(), b"--lr", b"3e-4"]
+    assert [Path(f"/proc/{pid}/comm").read_text() for pid in (cold, forked)] == ["train.py\n"] * 2
+    found = subprocess.run(["pgrep", "-f", f"{path} --lr"], capture_output=True, text=True, check=False).stdout.split()
+    assert {cold, forked} < set(map(int, found))
+    assert command_line(warm.process.pid) == f"holdfast parent [{warm.job} on node-0]".encode()
+    assert command_line(template_of(warm)) == f"holdfast template [{warm.job} on node-0]".encode()
+
+
 def test_a_module_that_starts_threads_makes_plain_starts_of_forks(start: Callable[..., Warm], tmp_path: Path) -> None:
     script(tmp_path, "raise ImportError('left out, so that this test need not wait for it')", "torch.py")
     script(tmp_path, "import threading, time\nthreading.Thread(target=time.sleep, args=(600,), daemon=True, name='pump').start()", "threaded.py")
@@ -808,15 +1009,19 @@ def test_a_module_that_starts_threads_makes_plain_starts_of_forks(start: Callabl
     warm = start("--preimport", "threaded", "--preimport", "no_such_module", env={"PYTHONPATH": search})
     assert "started threads (pump)" in warm.ready["unsafe"]
     assert (warm.ready["imports"]["no_such_module"], warm.ready["torch"]) == (None, None)
-    ended = warm.run(script(warm.directory, "print('fine')"))
-    assert (ended["how"], ended["tail"]) == ("exec", "fine\n")
+    started = warm.fork(script(warm.directory, "import sys, threading\nprint('threaded' in sys.modules, threading.active_count())"))
+    assert "started threads (pump)" in warm.wait("started", id=started)["because"]
+    assert warm.wait("exited", id=started)["tail"] == "False 1\n"
+    until(lambda: tree.descendants(warm.process.pid) == [])  # What had been imported was of no use.
 
 
-def test_four_forked_ranks_finish_a_step_together(start: Callable[..., Warm]) -> None:
+@pytest.mark.parametrize("ready", [False, True], ids=["while the template imports", "forks of the template"])
+def test_four_forked_ranks_finish_a_step_together(start: Callable[..., Warm], ready: bool) -> None:
     pytest.importorskip("torch")
-    warm = start(env={"OMP_NUM_THREADS": "1"})
-    assert warm.ready["torch"]
-    assert warm.ready["unsafe"] == ""
+    warm = start("--orphan-grace-s", "600", env={"OMP_NUM_THREADS": "1"}, wait=False)
+    if ready:
+        told = warm.wait("ready", within_s=120.0)
+        assert (bool(told["torch"]), told["unsafe"]) == (True, "")
     warm.fork(generation=3, role="store", host="127.0.0.1", log=str(warm.directory / "store.log"))
     store = warm.wait("store")
     began = time.monotonic()
@@ -829,11 +1034,13 @@ def test_four_forked_ranks_finish_a_step_together(start: Callable[..., Warm]) ->
             "TORCHELASTIC_USE_AGENT_STORE": "True",
         }
         warm.fork(str(SCRIPTS / "ddp_step.py"), generation=3, rank=rank, env=variables)
-    ended = [warm.wait("exited", role="worker") for _ in range(4)]
+    ended = [warm.wait("exited", within_s=120.0, role="worker") for _ in range(4)]
     print(f"four ranks forked, stepped and gone in {time.monotonic() - began:.3f} s")
-    assert [(row["code"], row["how"]) for row in ended] == [(0, "fork")] * 4, ended
+    assert [(row["code"], row["how"]) for row in ended] == [(0, "fork")] * 4, "\n".join(f"{row}" for row in ended)
     assert all(f"step of rank {row['rank']} of 4 finished" in row["tail"] for row in ended)
     assert warm.stop(3)["left"] == []
+    if not ready:
+        return
     seeds = script(warm.directory, "import numpy, torch\nprint(torch.initial_seed(), torch.rand(1).item(), numpy.random.rand())")
     first, second = (warm.run(seeds, generation=4, rank=rank)["tail"].split() for rank in range(2))
     # As in processes started afresh: torch and numpy draw a seed of their own in each.

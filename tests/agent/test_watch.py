@@ -7,14 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from end_to_end.jobs import environment, eventually
 
-from holdfast.agent.watch import Watch, _pace
+from holdfast.agent.watch import LEARNED_EVERY_S, Watch, _pace
+from holdfast.detect.phases import FIRST_S, FLOOR_S
 from holdfast.domain.beat import BEAT_FILE_BYTES, RESTORED
 from holdfast.domain.gauges import GPU_MEMORY, GPU_PEAK, GPU_SIZE, HOLDS, MESH, MICRO_BATCH, RESIZES
 from holdfast.trainer.beats import open_beats
@@ -99,18 +99,32 @@ def test_beats_are_read_from_another_process_also_while_it_is_stopped_and_after_
     assert watch.remove(0, 1) is None
 
 
-def test_a_stopped_worker_is_found_by_its_state(watch: Watch, worker: subprocess.Popen[bytes]) -> None:
+def test_of_a_worker_that_moves_there_are_no_signs_and_of_a_stopped_one_its_state(watch: Watch, worker: subprocess.Popen[bytes]) -> None:
     eventually(lambda: step_of(watch) >= 5, what="five beats")
+
+    def look() -> Reading:
+        watch.probe()
+        (reading,) = watch.read()
+        return reading
+
+    assert look().signs is None
     os.kill(worker.pid, signal.SIGSTOP)
-    found = []
-    deadline_s = time.monotonic() + 30.0
-    while not found and time.monotonic() < deadline_s:
+    eventually(lambda: (signs := look().signs) is not None and signs.process_state == "T" and signs.stopped_s >= 3.0, what="a worker stopped for 3 s")
+    os.kill(worker.pid, signal.SIGCONT)
+    eventually(lambda: look().signs is None, what="a worker that moves again")
+
+
+def test_how_long_steps_take_is_learned_and_handed_to_the_agent_that_comes_after(tmp_path: Path, watch: Watch, worker: subprocess.Popen[bytes]) -> None:
+    def usual_s(watch: Watch) -> float:
         watch.read()
-        found = list(watch.probe())
-        time.sleep(0.2)
-    ((generation, finding),) = found
-    assert (generation, finding.kind, finding.ranks) == (1, "stopped_rank", (0,))
-    assert abs(finding.since - time.time()) < 60.0, "findings carry calendar time"
+        watch.probe()
+        return watch._phases.usual_s("step")
+
+    assert usual_s(watch) == FIRST_S
+    eventually(lambda: usual_s(watch) == FLOOR_S, what="steps that are known")
+    watch._learned_at = -LEARNED_EVERY_S
+    watch.probe()
+    assert Watch(tmp_path, lambda generation, rank, pid: "")._phases.usual_s("step") == FLOOR_S
 
 
 def test_an_old_generation_is_not_removed_in_place_of_the_new_one(watch: Watch, worker: subprocess.Popen[bytes]) -> None:
@@ -206,6 +220,13 @@ def test_memory_that_will_soon_be_full_is_told_once_and_what_leaks_slowly_is_not
     beats.gauges.set(MICRO_BATCH, 16)
     steps(2, 60, peak=5e8)
     assert told[1:] == [("memory_peak", "gpu")], "what is held between steps does not grow"
+    watch.remove(0, 1)
+    beats = open_beats(watch.beat_path(3, 0), generation=3)
+    watch.add(0, 3, os.getpid())
+    beats.flags |= RESTORED
+    beats.gauges.set(GPU_SIZE, 80e9)
+    steps(2, 60, gpu=1e8)
+    assert told[2:] == [], "a few gigabytes, however quickly they came, say nothing about the next fifty"
 
 
 @pytest.mark.parametrize(("host", "gpu"), [(4e6, 0.0), (0.0, 4e7), (0.0, 0.0)])

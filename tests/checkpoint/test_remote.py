@@ -882,7 +882,7 @@ def test_a_failing_store_is_told_once_and_once_more_when_it_works_again(tmp_path
     uploads = Uploads(checkpoints, str(place), say=said.append, look_every_s=0.01)
 
     def works_again() -> bool:
-        if uploads._failures >= 3:
+        if uploads.failures >= 3:
             place.mkdir(exist_ok=True)
         return uploads.status.step == 10
 
@@ -937,7 +937,7 @@ def test_what_the_agent_says_of_a_store_that_refuses_is_one_sentence_without_a_s
     monkeypatch.setattr("holdfast.agent.uploads._PAUSE_S", 0.001)
     save_few(checkpoints, 10)
     uploads = Uploads(checkpoints, s3, look_every_s=0.01)
-    in_a_loop(uploads, lambda: uploads._failures >= 3)
+    in_a_loop(uploads, lambda: uploads.failures >= 3)
     said = "".join(capfd.readouterr())
     assert said.count("\n") == 1
     assert said.startswith("holdfast agent: checkpoints are not uploaded: listing the checkpoints in s3://")

@@ -62,6 +62,33 @@ def test_a_script_that_cannot_import_what_it_needs_is_permanent_and_tried_once(s
     assert ran.stderr.rstrip().endswith("ModuleNotFoundError: No module named 'a_module_that_is_nowhere'"), "the first cause's traceback is printed last"
 
 
+REFUSED = {
+    "unrecognized arguments: --nosuch": "import argparse\nargparse.ArgumentParser().parse_args(['--nosuch'])\n",
+    "nothing is known about its state": "from holdfast.errors import UserError\n"
+    "raise UserError('ema is an EMA, and nothing is known about its state')\n",
+    "No such file or directory: 'train.bin'": "open('train.bin')\n",
+}
+
+
+@pytest.mark.parametrize("says", REFUSED)
+def test_what_no_other_try_would_pass_ends_the_job_at_the_first(state: Path, says: str) -> None:
+    started = state / "started"
+    path = script(state, f"open({str(started)!r}, 'a').write('x')\n" + REFUSED[says])
+    ran = command("run", "--name", "job", path, cwd=state)
+    assert ran.returncode == PERMANENT, ran.stderr
+    assert started.read_text() == "x", "nobody is helped by another try"
+    assert says in ran.stderr
+    assert ran.stderr.count("incident 1 diagnosed") == 1
+
+
+def test_a_file_that_comes_late_is_waited_for(state: Path) -> None:
+    """It is not there at the first try, and is by the time the node looks for it."""
+    late = state / "late.bin"
+    path = script(state, f"try:\n    open({str(late)!r})\nexcept OSError:\n    open({str(late)!r}, 'w')\n    raise\n")
+    ran = command("run", path)
+    assert ran.returncode == 0, ran.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "says"),
     [
@@ -75,7 +102,7 @@ def test_a_script_that_cannot_import_what_it_needs_is_permanent_and_tried_once(s
         (["--no-such-option"], "No such option"),
         (["--nproc", "100000"], "this machine can hold about"),
         (["--memory", "8G"], "--memory is a size such as 512MB, 8GB or 7.5GiB, not '8G'"),
-        *[([flag, "x"], f"{flag} is torchrun's and cannot be honoured") for flag in ("--rdzv-backend", "--node_rank", "--master-port")],
+        (["--node_rank", "1"], "--node-rank 1: Holdfast runs on one machine for now"),
     ],
     ids=lambda value: "-".join(value) if isinstance(value, list) else "",
 )

@@ -104,6 +104,22 @@ def test_killing_holdfast_run_leaves_nothing_behind_and_resume_goes_on(state: Pa
     assert again.result() == expected_result(200, 2)
 
 
+def test_the_processes_of_a_job_can_be_told_apart(state: Path) -> None:
+    with Job(state, arguments=FOREVER) as job:
+        job.wait_for_step(1)
+        pid = job.pid(0)
+        pids = eventually(lambda: json.loads(command("show", "job", "--json").stdout)["pids"], what="a first reading of the rank")
+        assert pids == {"0": pid}
+        assert f"{pid} (rank 0)" in command("show", "job").stdout
+        (look,) = [json.loads(line) for line in command("watch", "job", "--once", "--json").stdout.splitlines()]
+        assert [row["pid"] for row in look["ranks"]] == [pid]
+        title = Path(f"/proc/{pid}/cmdline").read_text().rstrip("\0")
+        assert title.endswith("[holdfast job rank 0]")
+        assert str(LIGHT) in title
+        names = {other: Path(f"/proc/{other}/comm").read_text().strip() for other in (pid, job.agent(), job.control(), job.warm_parent())}
+        assert list(names.values()) == ["light.py", "holdfast-agent", "holdfast-ctrl", "holdfast-parent"]
+
+
 def test_a_detached_job_can_be_listed_watched_followed_and_stopped(state: Path) -> None:
     kept = state / "kept"
     kept.mkdir()

@@ -7,13 +7,17 @@ import io
 import json
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import histories
 import pytest
 
 from holdfast.cli.diagnose import Asked, run_diagnose
+from holdfast.control.journal import Journal
 from holdfast.errors import UserError
+from holdfast.launch.layout import JobDirectory
 
 TRACEBACK = 'Traceback (most recent call last):\n  File "train.py", line 9, in <module>\n    step()\n'
 IMPORT = f"{TRACEBACK}ModuleNotFoundError: No module named 'einops'\n"
@@ -86,3 +90,40 @@ def test_text_of_a_log_cannot_become_markup(tmp_path: Path) -> None:
     holdfast(log, html=tmp_path / "page.html", state=tmp_path)
     assert "<img" not in (tmp_path / "page.html").read_text()
     assert "[bold]" in holdfast(log, state=tmp_path)[1]
+
+
+def journal_of(story: histories.History, root: Path) -> Path:
+    """The journal of a job as the core told it, and an empty directory for its logs."""
+    directory = JobDirectory(root / "jobs" / "demo")
+    directory.logs.mkdir(parents=True)
+    with closing(Journal(directory.journal)) as journal, journal.together():
+        for entry in story.entries:
+            journal.append(entry.event, entry.effects, story.state)
+    return directory.logs
+
+
+def test_the_journal_of_a_job_decides_and_its_exit_status_follows(tmp_path: Path) -> None:
+    often = histories.History().submit().up()
+    for _ in range(3):
+        often.train(20).hangs(1)
+    expected = {
+        "finished": (histories.calm(), 0, "healthy"), "hung": (often.train(20).finish(), 0, "hang"), "failed": (histories.failed(), 11, "code_error"),
+        "stopped": (histories.stopped(), 12, "user_cancelled"),
+    }  # fmt: skip
+    for name, (story, status, cause) in expected.items():
+        logs = journal_of(story, tmp_path / name)
+        (logs / "rank-3.log").write_text(f"{DONE}{histories.TRACEBACK}" if name == "failed" else DONE)
+        code, out, err = holdfast("demo", as_json=True, state=tmp_path / name)
+        record = json.loads(out)
+        assert (record["cause"], code) == (cause, status), (name, err, record)
+        assert record["outcome"] == ("permanent" if name == "failed" else "finished" if status == 0 else "stopped")
+    shown = holdfast("demo", state=tmp_path / "hung")[1]
+    assert "3 incidents stopped it on the way: hang 3 times" in shown
+    assert "there is nothing to try again" in shown
+
+
+def test_a_job_whose_logs_are_gone_is_still_known_by_its_journal(tmp_path: Path) -> None:
+    journal_of(histories.failed(), tmp_path)
+    code, out, _ = holdfast("demo", state=tmp_path)
+    assert code == 11
+    assert "batch <3> has 0 rows" in out

@@ -15,6 +15,7 @@ import time
 import tty
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import histories
 import pytest
@@ -221,7 +222,7 @@ def test_the_panel_stands_below_the_output_and_says_how_the_job_is_doing() -> No
         text = Screen(24, 80).feed(term.read()).text()
     assert text[0] == "hello from rank 0"
     panel = "\n".join(text[10:])
-    for words in ("holdfast · demo", "running, generation 1", "step 420 of 1,000", "42 %", "ends in 1m 56s", "5 steps/s", "loss 2.3104", "goodput 93.0 %"):
+    for words in ("holdfast · demo", "running, generation 1", "step 420 of 1,000", "42 %", "ends in 1m 56s", "5 steps/s", "loss 2.31", "goodput 93.0 %"):
         assert words in panel
     assert "nodes  node0 · spare node1" in panel
     assert "ranks  0-3 step, at 420" in panel
@@ -435,15 +436,56 @@ def test_plain_lines_tell_changes_once_and_leave_the_output_alone() -> None:
 def test_how_often_is_saved_is_a_line_of_the_panel_and_told_when_it_changes() -> None:
     because = "a save costs 0.04 s, a failure is expected every 11 h"
     saving = SavingView(every=458, interval_s=55.0, from_step=500, automatic=True, because=because, overhead=0.0015)
-    line = f"saving every 458 steps (55 s): {because}"
+    line = "saving every 458 steps (55 s); why: `holdfast show`"
     assert line in plain(panel_lines(seen(saving=saving), columns=100, rows=12)).splitlines()
     stderr = io.StringIO()
     live = Live(io.BytesIO(), stderr, mode="plain")
-    for view in (seen(1), seen(2, saving=saving), seen(3, saving=saving), seen(4, saving=structs.replace(saving, every=40, interval_s=4.8))):
+    reworded = structs.replace(saving, because="a save costs 0.05 s")
+    for view in (seen(1), seen(2, saving=saving), seen(3, saving=reworded), seen(4, saving=structs.replace(saving, every=40, interval_s=4.8))):
         live.view(view)
     assert [said for said in stderr.getvalue().splitlines() if "saving" in said] == [
-        f"holdfast: {line}", f"holdfast: saving every 40 steps (4.8 s): {because}",
+        f"holdfast: {line}", "holdfast: saving every 40 steps (4.8 s); why: `holdfast show`",
     ]  # fmt: skip
+
+
+def test_a_line_of_status_has_a_hundred_characters_at_most_and_ends_between_words() -> None:
+    because = "rank 0 is not where the other ranks wait; rank 1 made no progress for 23.1 s in phase 'step' at step 251; its limit is 20.0 s"
+    views = [
+        seen(1, saving=SavingView(every=10_116, interval_s=266.0, from_step=500, automatic=True, because=because, overhead=0.0015)),
+        seen(2, phase="stopping", because=because, incidents=(structs.replace(incident("acting"), because=because),)),
+        seen(3, phase="ended", outcome="failed", because=because, incidents=(structs.replace(incident("resolved"), because=because),)),
+    ]
+    stderr = io.StringIO()
+    live = Live(io.BytesIO(), stderr, mode="plain")
+    for view in views:
+        live.view(view)
+    lines = stderr.getvalue().splitlines()
+    assert len(lines) >= 6
+    assert max(map(len, lines)) <= 100
+    (diagnosed,) = [line for line in lines if "diagnosed" in line]
+    assert diagnosed.endswith(" …; remedy: respawn"), "what was done is never left out"
+    assert all(word in because.split() for line in lines if line.endswith("…") for word in line.split()[-2:-1])
+
+
+def test_a_small_loss_is_no_zero() -> None:
+    for loss, shown in ((2.3104, "loss 2.3104"), (1.732e-06, "loss 1.73e-06"), (0.0, "loss 0.0000"), (-0.0004, "loss -0.0004")):
+        assert shown in plain(panel_lines(seen(loss=loss), columns=100, rows=12))
+
+
+def test_two_threads_that_show_something_do_not_meet_in_the_middle_of_it() -> None:
+    class Slow(io.BytesIO):
+        def write(self, data: Any) -> int:
+            time.sleep(0.001)
+            return super().write(data)
+
+    stdout = Slow()
+    live = Live(stdout, io.StringIO(), mode="json")
+    threads = [threading.Thread(target=lambda: [live.note(f"{number} {'x' * 50}") for number in range(20)]) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len([json.loads(line) for line in stdout.getvalue().splitlines()]) == 80
 
 
 def test_the_remote_store_is_a_figure_of_the_panel_and_what_control_notes_is_told_once() -> None:

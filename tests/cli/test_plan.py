@@ -132,7 +132,7 @@ def test_capacity_grows_with_the_workload_and_the_failures_with_it() -> None:
 
 
 def test_rates_and_times_are_taken_from_a_job(tmp_path: Path) -> None:
-    story = histories.stormy()
+    story = histories.stormy(steps_per_s=0.1)
     name = kept(tmp_path, story)
     record = answered("--job", name, "--state", str(tmp_path), "--lives", "0")
     incidents = [incident for incident in story.state.incidents if incident.step_before >= 0]
@@ -148,13 +148,13 @@ def test_rates_and_times_are_taken_from_a_job(tmp_path: Path) -> None:
 def without_steps() -> histories.History:
     """Of a script as it is, which tells no steps."""
     story = histories.History().submit().answer()
-    story.at += 60.0
+    story.at += 86400.0
     story.exits(Exit(rank=1, pid=100, kind=ExitKind.SIGNAL, signal=9, because="rank 1 was ended by SIGKILL")).answer()
     story.at += 60.0
     return story.finish()
 
 
-@pytest.mark.parametrize("told", [without_steps, lambda: histories.History().submit().up().train(19).killed(2).train(30).finish()])
+@pytest.mark.parametrize("told", [without_steps, lambda: histories.History(steps_per_s=0.0005).submit().up().train(19).killed(2).train(30).finish()])
 def test_a_failure_counts_whether_or_not_steps_are_known_to_be_lost(tmp_path: Path, told: histories.Make) -> None:
     """Each costs a recovery: to say that none was seen would be wrong."""
     record = answered("--job", kept(tmp_path, told()), "--state", str(tmp_path), "--lives", "0")
@@ -162,8 +162,19 @@ def test_a_failure_counts_whether_or_not_steps_are_known_to_be_lost(tmp_path: Pa
     assert record["figures"][0]["source"].startswith("1 failure in ")
 
 
+@pytest.mark.parametrize("told", [histories.calm, histories.stormy])
+def test_a_minute_and_a_half_says_nothing_of_how_often_a_job_fails(tmp_path: Path, told: histories.Make) -> None:
+    name = kept(tmp_path, told())
+    record = answered("--job", name, "--state", str(tmp_path), "--gpus", "256", "--lives", "0")
+    assert record["per_s"]["value"] == pytest.approx(419 / (54 * 86400) * 256 / 16384), "a published rate is taken"
+    assert "cannot tell how often it fails" in record["unsaid"]
+    assert "--mtbf TIME" in record["unsaid"]
+    assert "cannot tell" in " ".join(run("--job", name, "--state", str(tmp_path), "--lives", "0").output.split())
+    assert answered("--job", name, "--state", str(tmp_path), "--mtbf", "3h", "--lives", "0")["unsaid"] is None, "a rate that is given is enough"
+
+
 def test_a_job_in_which_nothing_failed_is_not_one_that_never_fails(tmp_path: Path) -> None:
-    story = histories.calm()
+    story = histories.calm(steps_per_s=0.0005)
     record = answered("--job", kept(tmp_path, story), "--state", str(tmp_path), "--lives", "0")
     assert record["per_s"]["value"] == pytest.approx(2.996 / story.state.ledger.wall_s, rel=1e-3)
     assert "none seen" in record["figures"][0]["source"]

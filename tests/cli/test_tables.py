@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from rich.console import Console, RenderableType
 
 from holdfast.cli import tables, words
+from holdfast.control.journal import Entry
+from holdfast.domain.event import EffectDone
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.state import State
 
@@ -45,6 +47,14 @@ def test_how_often_is_saved_is_shown_with_its_reasons() -> None:
 
 def test_no_jobs_is_said_with_the_way_to_the_first() -> None:
     assert "holdfast run" in text_of(tables.jobs_table([]))
+
+
+def test_show_names_the_process_of_each_rank_of_a_job_that_runs() -> None:
+    state = histories.stormy().state
+    assert "pids" not in text_of(tables.show(state))
+    assert "4711 (rank 0), 4712 (rank 1)" in " ".join(text_of(tables.show(state, processes={1: 4712, 0: 4711})).split())
+    assert "and 50 more" in " ".join(text_of(tables.show(state, processes={rank: 5000 + rank for rank in range(64)})).split())
+    assert tables.show_json(state, processes={0: 4711})["pids"] == {"0": 4711}
 
 
 def test_show_says_what_where_how_far_and_what_it_cost() -> None:
@@ -111,6 +121,20 @@ def test_a_story_goes_from_the_first_sign_to_the_outcome() -> None:
     for one in order:
         place = text.find(one, place)
         assert place >= 0, f"{one!r} is not told, or not in its place:\n{text}"
+
+
+def test_a_sentence_is_told_once_in_a_story() -> None:
+    for incident in (state := histories.stormy().state).incidents:
+        text = " ".join(text_of(tables.story(state, incident), 160).split())
+        for said in {*(one.because for one in incident.findings), *(one.because for one in incident.diagnoses)}:
+            assert text.count(words.one_line(said)) == 1, f"{said!r} in incident {incident.id}"
+
+
+def test_a_field_of_many_names_is_counted_in_a_replay() -> None:
+    event = EffectDone(at=1.0, effect="1", generation=1, node="node0", surroundings={f"package {number}": "1.0" for number in range(60)})
+    text = text_of(tables.replay([Entry(seq=1, event=event, effects=())]))
+    assert "of 60 names; --json has them" in " ".join(text.split())
+    assert "package 7" not in text
 
 
 def test_stacks_that_are_alike_are_told_once_and_long_ones_are_folded() -> None:

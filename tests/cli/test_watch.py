@@ -49,7 +49,7 @@ def given(ranks: int = 4, *, findings: tuple[Finding, ...] = (), gpus: bool = Fa
     view = View(
         job="demo", at=1000.0, phase="running", because="", generation=2, world_size=ranks, step=420, steps_total=1000, steps_per_s=9.5, loss=2.31,
         goodput=0.93, wall_s=82.0, nodes=tuple(NodeView(name=f"node-{number}", state="ready", role="gang", connected=True) for number in range(2)),
-        ranks=tuple(Reading(rank=rank, generation=2, pid=1, step=420) for rank in range(ranks)),
+        ranks=tuple(Reading(rank=rank, generation=2, pid=2_345_670 + rank, step=420) for rank in range(ranks)),
     )  # fmt: skip
     look = look_from(view, Figures(at=1000.0, values=tuple(values), findings=findings))
     return replace(look, curves={"loss": [5.0, 4.0, 3.0, 2.5, 2.31], "step_seconds": [0.1, 0.2, 0.1]})
@@ -78,6 +78,7 @@ def test_a_look_fits_into_the_terminal_and_says_everything(columns: int, gpus: b
     ranks = [line for line in lines if "100 ms" in line and line.lstrip()[0].isdigit()]
     assert len(ranks) == 4
     assert "2.98 GiB" in ranks[0]
+    assert [line.split()[:2] for line in ranks] == [[str(rank), str(2_345_670 + rank)] for rank in range(4)], text
     assert "░" in ranks[0]
     assert "█" in ranks[0]
     assert ("reward" in text) == (columns == 120)
@@ -105,7 +106,7 @@ def test_of_many_ranks_those_with_most_compute_are_shown_and_the_rest_counted() 
 def test_a_long_name_of_a_node_leaves_room_for_the_numbers() -> None:
     look = given()
     look = replace(look, rank_nodes=dict.fromkeys(range(4), "a-very-long-name-of-a-node-in-a-large-cluster-0123"))
-    assert "…ge-cluster-0123  420  100 ms" in " ".join(drawn(look, 80).split()).replace(" 420 ", "  420  ")
+    assert "…ter-0123  420  100 ms" in " ".join(drawn(look, 80).split()).replace(" 420 ", "  420  ")
 
 
 def test_json_is_one_object_without_anything_that_is_not_json() -> None:
@@ -188,7 +189,7 @@ async def figures_come_only_to_those_who_ask(job: Job) -> tuple[int, int]:
     counts = []
     for figures in (False, True):
         channel = await connect(job.directory.control_socket)
-        channel.send(Watch(output=False, figures=figures))
+        channel.send(Watch(figures=figures))
         seen = views = 0
         async for message in channel:
             seen += isinstance(message, Figures)

@@ -21,8 +21,12 @@ def slow(rank: int) -> Finding:
     return Finding(kind="slow_rank", because="", ranks=(rank,))
 
 
-def test_the_slowest_is_taken_and_beside_it_the_one_nearest_to_the_median_on_another_node() -> None:
-    assert choose(ask(), [], OWN_S, NODES) == Chosen(slow=(3,), beside=(1,))
+def test_where_nothing_was_found_the_one_with_most_work_is_looked_at_and_not_called_slow() -> None:
+    assert choose(ask(), [], OWN_S, NODES) == Chosen(slow=(), beside=(1, 3))
+
+
+def test_the_slow_one_is_taken_and_beside_it_the_one_nearest_to_the_median_on_another_node() -> None:
+    assert choose(ask(), [slow(3)], OWN_S, NODES) == Chosen(slow=(3,), beside=(1,))
 
 
 def test_whom_a_finding_names_is_slow_whatever_the_last_second_says() -> None:
@@ -31,8 +35,8 @@ def test_whom_a_finding_names_is_slow_whatever_the_last_second_says() -> None:
 
 
 def test_on_one_node_the_healthy_one_is_a_neighbour_and_of_one_rank_there_is_none() -> None:
-    assert choose(ask(), [], {0: 0.01, 1: 0.05}, ["n0", "n0"]) == Chosen(slow=(1,), beside=(0,))
-    assert choose(ask(), [], {0: 0.01}, ["n0"]) == Chosen(slow=(0,))
+    assert choose(ask(), [slow(1)], {0: 0.01, 1: 0.05}, ["n0", "n0"]) == Chosen(slow=(1,), beside=(0,))
+    assert choose(ask(), [], {0: 0.01}, ["n0"]) == Chosen(slow=(), beside=(0,))
 
 
 def test_before_all_are_measured_nobody_is_called_slow_whom_nobody_named() -> None:
@@ -55,5 +59,6 @@ def test_nobody_is_chosen_who_is_not_there_and_nobody_twice(own_s: dict[int, flo
     everybody = (*chosen.slow, *chosen.beside)
     assert len(set(everybody)) == len(everybody)
     assert all(0 <= rank < ranks for rank in everybody)
-    assert 1 <= len(chosen.slow) <= SLOW_MAX
-    assert len(chosen.beside) == (1 if ranks > len(chosen.slow) else 0)
+    assert len(chosen.slow) <= SLOW_MAX
+    assert bool(chosen.slow) == bool(set(found) & set(range(ranks))), "nobody is slow whom nobody named"
+    assert len(everybody) == min(ranks, max(1, len(chosen.slow)) + 1)

@@ -119,7 +119,7 @@ def test_no_wall_clock_makes_a_node_silent() -> None:
         now = BEGAN + tenth / 10
         for node, rank in (("a", 0), ("b", 1)):
             observer.read(Readings(node=node, ranks=(Reading(rank=rank, generation=1, pid=1, step=tenth),)), core.state, now)
-        assert observer.look(now) == []
+        assert observer.look(State(), now) == []
 
 
 def test_time_goes_on_from_the_last_event_when_the_clock_was_set_back_while_control_was_away(tmp_path: Path) -> None:

@@ -100,6 +100,17 @@ def test_a_full_disk_is_said_and_nothing_half_written(tmp_path: Path) -> None:
     journal.close()
 
 
+def test_a_disk_that_gives_no_more_pages_has_some_for_the_journal(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "journal.db")
+    core = _write(journal, _events(5))
+    journal._db.execute("PRAGMA max_page_count = 1")  # As many as there are now.
+    for number in range(100):
+        event = NodeHeard(at=50.0 + number, node="n1", host="x" * 100)
+        journal.append(event, core.step(event), core.state)
+    assert encoded(journal.load().state) == encoded(core.state)
+    journal.close()
+
+
 def test_a_journal_that_is_only_being_made_has_all_its_tables_or_none(tmp_path: Path) -> None:
     for number in range(20):
         path = tmp_path / f"{number}.db"

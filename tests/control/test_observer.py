@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from holdfast.control.observer import Observer
-from holdfast.domain.event import Event, FindingMade, NodeSilent
+from holdfast.domain.event import Event, FindingMade, NodeSilent, ProgressSeen
 from holdfast.domain.job import JobPhase, JobSpec
 from holdfast.domain.state import Gang, State
 from holdfast.wire.messages import Reading, Readings
@@ -49,10 +49,27 @@ def test_ranks_that_step_on_speak_for_a_node_that_is_quiet_and_one_that_is_cut_o
 
     def said(node: str, rank: int, step: int, now: float) -> list[str]:
         observer.read(Readings(node=node, ranks=(Reading(rank=rank, generation=2, pid=1, step=step, restored=True),)), state, now)
-        return [event.node for event in observer.look(now) if isinstance(event, NodeSilent)]
+        return [event.node for event in observer.look(state, now) if isinstance(event, NodeSilent)]
 
     said("n2", 1, 5, 100.0)
     assert not [node for tick in range(1, 300) for node in said("n1", 0, 5 + tick // 5, 100.0 + 0.2 * tick)], "n1 could not be at step 64 without n2"
     lost = [(tick, node) for tick in range(300, 400) for node in said("n1", 0, 64, 100.0 + 0.2 * tick)]
     assert [node for _, node in lost] == ["n2"]
     assert 100.0 + 0.2 * lost[0][0] < 172.0
+
+
+def test_that_all_ranks_have_left_their_loops_is_told_once_with_the_time() -> None:
+    observer, state = Observer(), running("step-20")
+    read(observer, state, 25, 100.0)
+
+    def left(now: float, *phases: str) -> list[float | None]:
+        ranks = tuple(
+            Reading(rank=rank, generation=2, pid=1, step=30, step_started=20, restored=True, phase=phase, phase_s=2.0 + rank)
+            for rank, phase in enumerate(phases)
+        )
+        return [event.left_s for event in observer.read(Readings(node="n1", ranks=ranks), state, now) if isinstance(event, ProgressSeen)]
+
+    assert left(101.0, "finish", "step") == []
+    assert left(102.0, "finish", "finish") == [2.0]
+    assert left(103.0, "finish", "finish") == []
+    assert left(104.0, "step", "finish") == [None], "the script has a second loop"

@@ -7,8 +7,11 @@ import time
 from holdfast.control.heard import Heard
 from holdfast.control.rulebook import rules_in_force
 from holdfast.control.watching import Watching
+from holdfast.detect.rules.reading import read_rules
+from holdfast.detect.rules.rule import Rule
 from holdfast.domain.event import Event, FindingEnded, FindingMade
 from holdfast.domain.finding import Finding, Severity
+from holdfast.domain.incident import Incident
 from holdfast.domain.job import JobPhase, JobSpec
 from holdfast.domain.metric import METRICS, Scope
 from holdfast.domain.state import Gang, Node, NodeState, State
@@ -58,6 +61,31 @@ def test_a_new_generation_is_told_again_what_is_still_so() -> None:
     assert look(watching, began, 3, rows(30, not_finite_since_step=bad)) == [], "it was said of the one before"
     events = look(watching, began, 4, rows(31, not_finite_since_step=bad))
     assert [(event.generation, event.finding.kind) for event in events if isinstance(event, FindingMade)] == [(2, "not_finite")]
+
+
+def _rules() -> tuple[Rule, ...]:
+    text = "rules:\n  - name: TooHigh\n    metric: loss\n    is: '> 0.5'\n    severity: warning\n    summary: 'rank {rank} has {value}'\n    why: it is said\n"
+    read = read_rules(text, "own.yaml")
+    assert not read.problems, read.problems
+    return tuple(read.rules)
+
+
+def test_what_a_rule_says_through_restarts_is_told_once_and_its_end_once() -> None:
+    watching, high = Watching(_rules(), job="j"), dict.fromkeys(range(4), 0.7)
+    told = [kinds(look(watching, running(1 + second // 5, started_at=second // 5 * 5.0), second, rows(10 * second, loss=high))) for second in range(1, 20)]
+    assert [kind for kinds_ in told for kind in kinds_] == ["rule:TooHigh"] * 4, "once of each rank, over four generations"
+    low = [kinds(look(watching, running(4, started_at=15.0), second, rows(10 * second, loss=dict.fromkeys(range(4), 0.1)))) for second in range(20, 24)]
+    assert [kind for kinds_ in low for kind in kinds_] == ["no rule:TooHigh"] * 4
+
+
+def test_a_series_of_a_node_that_no_longer_has_the_rank_says_nothing_of_it() -> None:
+    watching = Watching(_rules(), job="j")
+    look(watching, running(1), 1, rows(20, loss={0: 0.7}))
+    swapped = running(2, started_at=1.9)
+    assert swapped.gang is not None
+    swapped.gang.nodes = ("b", "a")
+    said = [Signals(node="b", columns=(("step", "0"), ("loss", "0")), values=(30.0, 0.1)), Signals(node="a", columns=(("step", "2"),), values=(30.0,))]
+    assert kinds(look(watching, swapped, 2, said)) == ["no rule:TooHigh"]
 
 
 def test_what_was_said_since_the_last_look_counts_at_once_where_that_is_asked_for() -> None:
@@ -187,3 +215,31 @@ def test_ranks_that_were_swapped_are_read_from_the_node_they_are_on_now() -> Non
     heard.take(Signals(node="a", columns=columns, values=(None, 7.0)), 10.0)
     heard.take(Signals(node="b", columns=columns, values=(8.0, None)), 10.0)
     assert heard.of_ranks(("b", "a"), 2, 10.5, after=0.0)["step"].tolist() == [8.0, 7.0]
+
+
+FULL = Finding(kind="save_failed", because="No space left on device", node="a", of="/data")
+WORKS = "saving works again: step 60 is saved, and nothing since 60 is lost"
+
+
+def said_of_saves(second: int, *findings: Finding, **ended: str) -> list[Signals]:
+    first, *others = rows(10 * second)
+    return [Signals(node="a", columns=first.columns, values=first.values, findings=findings, ended=ended), *others]
+
+
+def test_the_node_says_how_a_save_that_failed_came_to_its_end() -> None:
+    watching, state = Watching(()), running()
+    assert kinds(look(watching, state, 1, said_of_saves(1, FULL))) == ["save_failed"]
+    (ended,) = look(watching, state, 2, said_of_saves(2, **{FULL.key: WORKS}))
+    assert isinstance(ended, FindingEnded)
+    assert ended.because == WORKS
+
+
+def test_a_control_that_was_away_hears_how_it_ended_and_believes_nothing_before_the_node_speaks() -> None:
+    state = running()
+    state.incidents.append(Incident(id=1, generation=1, opened_at=1.0, began_at=1.0, findings=(FULL,), stands=True))
+    watching = Watching(())
+    assert look(watching, state, 1, rows(10)[1:]) == [], "only the other node was heard"
+    assert kinds(look(watching, state, 2, said_of_saves(2, FULL))) == [], "it was told of before control went"
+    (ended,) = look(watching, state, 3, said_of_saves(3, **{FULL.key: WORKS}))
+    assert isinstance(ended, FindingEnded)
+    assert (ended.key, ended.because) == (FULL.key, WORKS)

@@ -4,9 +4,10 @@
     hear NODE [running=GENERATION:RANK,RANK] [warm=no]     warmed NODE     silent NODE
     holds NODE RANK:NUMBER … [dimensions=pp:2:no,dp:2:yes]     mesh
     done KIND [NODE] [port=1] [checkpoint=NAME:STEP]     fail KIND NODE [permanent] [unkillable=77]   up [NAME:STEP]      stopped
-    exit RANK KIND [code=1] [signal=9] [step=5] [exception=E] [print=F] [micro_batch=N] [leak=TEXT] [ours] [generation=G]
+    exit RANK KIND [code=1] [signal=9] [step=5] [exception=E] [print=F] [micro_batch=N] [leak=TEXT] [never_passes=CLASS] [ours] [generation=G]
     find KIND RANK [node=NODE] [share=0.9] [of=GPU] [grew=TEXT] [micro_batch=N] [generation=G] [checkpoint=NAME:STEP] [step=STEP sound=STEP]
-    passed KIND RANK     undo
+                   [place=CALLS lasted=SECONDS]
+    passed KIND RANK [place=CALLS lasted=SECONDS]     undo     pauses
     profile [RANK …] [steps=N]     done ChooseRanks slow=RANK,… [beside=RANK]     profiled NODE RANK:COMPUTE_MS …
     approve     veto [RUNG]     cordon NODE     drain NODE     uncordon NODE     notice NODE SECONDS     withdraw NODE
     check NODE     checked [fails] [SAID] [port=1]
@@ -28,7 +29,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.core import Core, asking
+from holdfast.core import Core, asking, pauses
 from holdfast.domain.effect import (
     CaptureProfile,
     CaptureStacks,
@@ -203,7 +204,7 @@ class Teller:
         exit = Exit(
             rank=rank, pid=100 + rank, kind=kind, because=f"rank {rank} left: {' '.join(plain[1:])}", exception=named.get("exception", ""),
             message=named.get("message", ""), fingerprint=named.get("print", ""), stopped_by_us="ours" in plain, leak=named.get("leak", ""),
-            at_ns=len(self.events), **numbers,
+            never_passes=named.get("never_passes", ""), at_ns=len(self.events), **numbers,
         )  # fmt: skip
         assert self.core.state.spec is not None
         node = gang.nodes[rank // self.core.state.spec.ranks_per_node]
@@ -214,7 +215,9 @@ class Teller:
         because = f"rank {rank} made no progress for 12.0 s" if kind in BREAKING else f"rank {rank}: {kind}"
         share = float(named.get("share", 0))
         more = {"of": named.get("of", ""), "grew": named.get("grew", ""), "micro_batch": int(named.get("micro_batch", 0))}
-        finding = Finding(kind=kind, node=named.get("node", ""), ranks=(rank,), since=self.at - 12.0, because=because, share=share, **more)
+        more |= {"place": named.get("place", ""), "lasted_s": float(named.get("lasted", 0))}
+        since = self.at - float(named.get("lasted", 12.0))
+        finding = Finding(kind=kind, node=named.get("node", ""), ranks=(rank,), since=since, because=because, share=share, **more)
         if "checkpoint" in named:
             name, _, step = named["checkpoint"].partition(":")
             because = f"the loss of rank {rank} is not finite right after {name} was restored"
@@ -226,7 +229,13 @@ class Teller:
     def _passed(self, plain: list[str], named: dict[str, str]) -> None:
         kind, rank = plain[0], int(plain[1])
         key = Finding(kind=kind, node=named.get("node", ""), ranks=(rank,), because="").key
-        self.take(FindingEnded(at=self.at, generation=self._generation(), key=key, because=f"rank {rank}: {kind} no more"))
+        self.take(FindingEnded(at=self.at, generation=self._generation(), key=key, because=f"rank {rank}: {kind} no more", place=named.get("place", ""),
+                               lasted_s=float(named.get("lasted", 0))))  # fmt: skip
+
+    def _pauses(self, plain: list[str], named: dict[str, str]) -> None:
+        self.said += [f"{place}: {seconds:g} s" for place, seconds in sorted(self.core.state.pauses.items())]
+        self.said += [f"taken for hung in {place} after {seconds:g} s" for place, seconds in sorted(pauses.struck(self.core.state).items())]
+        self.said.append(f"{len(self.core.state.attempts)} attempts are remembered")
 
     def _profile(self, plain: list[str], named: dict[str, str]) -> None:
         ranks = tuple(int(rank) for rank in plain)

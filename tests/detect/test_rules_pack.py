@@ -83,6 +83,7 @@ def healthy(metric: Metric, second: int) -> float:
         "disk_free_bytes": 6e11, "disk_size_bytes": 1e12, "disk_inodes_free_ratio": 0.9, "host_memory_available_bytes": 4e11, "host_memory_bytes": 1e12,
         "worker_memory_bytes": 3e10, "cgroup_memory_limit_bytes": 6e10, "job_goodput_ratio": 0.96, "job_generation": 1.0, "network_up": 1.0,
         "host_segments_total": 4000.0 * second, "worker_log_bytes_total": 500.0 * second, "agent_memory_bytes": 6e7, "checkpoint_age_seconds": second % 300,
+        "checkpoint_interval_seconds": 300.0, "disk_save_needs_bytes": 4e11,
         "gpu_ecc_corrected_total": 3.0 + second // 1800, "silent_seconds": 0.4,
     }  # fmt: skip
     if metric.name in fixed:

@@ -1,308 +1,224 @@
-"""Silent rank: hangs are found in time, and legal pauses are not called hangs. One world of fake looks, a look a second as the agent has it."""
+"""Silent rank, pause, late data: a gang that cannot go on is found in time, and one that may go on by itself is left alone."""
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from holdfast.detect.silent_rank import Limits, Look, SilentRank
+from holdfast.detect.silent_rank import EARLY_S, IDLE_LIMIT_S, WORK_LIMIT_S, HangLimits, judge
+from holdfast.detect.standstill import Doing, Sight
 from holdfast.domain.finding import Finding
+from holdfast.domain.signs import BEGUN, COLLECTIVE, DATA, ELSEWHERE, Signs
+
+ALL_REDUCE = "train.py:<module>:20"
+EVALUATE = "train.py:<module>:31 > train.py:evaluate"
 
 
-@dataclass
-class Machine:
-    """Some ranks and the detector that looks at them once a second."""
-
-    ranks: int = 1
-    now: float = 1000.0
-    detector: SilentRank = field(default_factory=SilentRank)
-    found: list[tuple[float, Finding]] = field(default_factory=list)
-    step: dict[int, int] = field(default_factory=dict)
-    phase: dict[int, tuple[str, float]] = field(default_factory=dict)
-    beat: dict[int, float] = field(default_factory=dict)
-    cpu: dict[int, float] = field(default_factory=dict)
-    state: dict[int, str] = field(default_factory=dict)
-    cpu_share: dict[int, float] = field(default_factory=dict)
-    stack: dict[int, Iterator[str]] = field(default_factory=dict)
-    pid: int = 1
-    generation: int = 1
-    left: bool = False
-    _next_look: float = 1000.0
-
-    def __post_init__(self) -> None:
-        for rank in range(self.ranks):
-            self.step[rank], self.cpu[rank], self.cpu_share[rank], self.state[rank] = 0, 0.0, 0.9, "S"
-            self.enter("step", rank)
-
-    def enter(self, phase: str, *ranks: int) -> None:
-        for rank in ranks or range(self.ranks):
-            self.phase[rank], self.beat[rank] = (phase, self.now), self.now
-
-    def stepped(self, seconds: float) -> None:
-        """Every rank takes one step of this length."""
-        self.go(seconds)
-        for rank in range(self.ranks):
-            self.step[rank] += 1
-            self.enter("step", rank)
-
-    def go(self, seconds: float) -> None:
-        """Time passes; the detector looks."""
-        until = self.now + seconds
-        while self._next_look <= until:
-            self._pass(self._next_look)
-            suspects = self.detector.suspects()
-            looks = {rank: self._look(rank, rank in suspects) for rank in range(self.ranks)}
-            self.found += [(self.now, finding) for finding in self.detector.look(looks, self.now)]
-            self._next_look += 1.0
-        self._pass(until)
-
-    def _pass(self, at: float) -> None:
-        for rank in range(self.ranks):
-            self.cpu[rank] += self.cpu_share[rank] * (at - self.now)
-        self.now = at
-
-    def _look(self, rank: int, suspected: bool) -> Look:
-        phase, since = self.phase[rank]
-        stack = next(self.stack[rank]) if suspected and rank in self.stack else ""
-        return Look(
-            pid=self.pid, generation=self.generation, left=self.left, step=self.step[rank], phase=phase, phase_since=since, beat_at=self.beat[rank],
-            process_state=self.state[rank], cpu_s=self.cpu[rank], stack=stack,
-        )  # fmt: skip
-
-    def idle(self, *ranks: int) -> None:
-        for rank in ranks or range(self.ranks):
-            self.cpu_share[rank] = 0.0
+def sight(rank: int, *, phase: str = "step", step: int = 250, heard: bool = True, alone: bool = False, **signs: Any) -> Sight:
+    told = Signs(**{"quiet_s": 9.0, "usual_s": 20.0, "quick": True, "process_state": "S", "sampled_s": 1.0, "stack_s": 6.0, **signs})
+    return Sight(rank=rank, node="n1", phase=phase, step=step, signs=told, heard=heard, alone=alone)
 
 
-def _same() -> Iterator[str]:
-    while True:
-        yield "train.py:spin:12"
+def waits(rank: int, quiet_s: float = 9.0, **more: Any) -> Sight:
+    idle = {"main_idle_s": quiet_s - 1.5, "own_idle_s": quiet_s, "children_idle_s": quiet_s, "io_idle_s": quiet_s - 1.5}
+    return sight(rank, **{"quiet_s": quiet_s, "inside": COLLECTIVE, "place": ALL_REDUCE, "where": "train.py:20", **idle, **more})
 
 
-def _moving() -> Iterator[str]:
-    line = 0
-    while True:
-        line += 1
-        yield f"train.py:work:{line}"
+def works(rank: int, quiet_s: float = 40.0, **more: Any) -> Sight:
+    busy = {"own_idle_s": 0.0, "children_idle_s": quiet_s, "io_idle_s": quiet_s}
+    return sight(rank, **{"quiet_s": quiet_s, "inside": ELSEWHERE, "place": EVALUATE, "where": "`evaluate`, train.py:12", **busy, **more})
 
 
-def _trained(ranks: int = 1, steps: int = 200, seconds: float = 0.1) -> Machine:
-    machine = Machine(ranks=ranks)
-    for _ in range(steps):
-        machine.stepped(seconds)
-    assert not machine.found
-    return machine
+def idle(rank: int, quiet_s: float = 40.0, **more: Any) -> Sight:
+    return works(rank, quiet_s, **{"own_idle_s": quiet_s, "doing": "sleeps", **more})
 
 
-@pytest.mark.parametrize("seconds", [0.01, 0.1, 1.0, 8.0, 20.0, 60.0])
-def test_a_sleeping_hang_is_found_within_the_promised_time(seconds: float) -> None:
-    machine = _trained(steps=max(120, int(10 / seconds)), seconds=seconds)
-    machine.idle()
-    machine.go(max(30.0, 3 * seconds))
-    assert [finding.kind for _, finding in machine.found] == ["silent_rank"]
+def moves(rank: int, *, phase: str = "step") -> Sight:
+    return Sight(rank=rank, node="n1", phase=phase, step=251, signs=None)
 
 
-def test_a_stopped_process_is_found_within_four_seconds_whatever_its_phase() -> None:
-    for phase in ("step", "eval", "start"):
-        machine = _trained()
-        machine.enter(phase)
-        machine.go(0.5)
-        machine.state[0] = "T"
-        machine.idle()
-        machine.go(4.1)
-        assert [finding.kind for _, finding in machine.found] == ["stopped_rank"], phase
+def stopped(rank: int, stopped_s: float = 3.2, **more: Any) -> Sight:
+    return sight(rank, **{"quiet_s": stopped_s, "process_state": "T", "stopped_s": stopped_s, "sampled_s": None, "stack_s": None, **more})
+
+
+def judged(*sights: Sight, **limits: Any) -> list[tuple[str, tuple[int, ...]]]:
+    return [(finding.kind, finding.ranks) for finding in judge(sights, HangLimits(**limits))]
+
+
+def one(*sights: Sight, **limits: Any) -> Finding:
+    (finding,) = judge(sights, HangLimits(**limits))
+    return finding
+
+
+# Everybody waits.
+
+
+def test_a_gang_of_quick_steps_in_which_all_wait_in_collectives_is_hung_after_eight_seconds() -> None:
+    assert judged(waits(0, EARLY_S), waits(1, EARLY_S)) == [("silent_rank", (0, 1))]
+    assert judged(waits(0, EARLY_S - 0.5), waits(1, EARLY_S + 2)) == [], "all of them have waited for so long, or it is too early"
+
+
+def test_slow_steps_have_their_own_time() -> None:
+    slow = {"quick": False, "usual_s": 90.0}
+    assert judged(waits(0, 60.0, **slow), waits(1, 60.0, **slow)) == []
+    assert judged(waits(0, 91.0, **slow), waits(1, 91.0, **slow)) == [("silent_rank", (0, 1))]
+
+
+@pytest.mark.parametrize(
+    "doubt",
+    [
+        {"stack_s": 1.0}, {"stack_s": None, "sampled_s": None}, {"sampled_s": 7.0}, {"children_idle_s": 0.5}, {"io_idle_s": 1.0}, {"main_idle_s": 0.5},
+        {"inside": ""},
+        {"inside": ELSEWHERE}, {"inside": DATA},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_one_doubtful_sign_of_one_rank_is_enough_not_to_act(doubt: dict[str, Any]) -> None:
+    assert judged(waits(0), waits(1, **doubt)) == []
+
+
+def test_a_node_that_was_not_heard_lately_may_be_at_work() -> None:
+    assert judged(waits(0), replace(waits(1), heard=False)) == []
+    assert judged(waits(0, 50.0), replace(moves(1), heard=False)) == []
+
+
+def test_waiting_in_a_collective_never_counts_as_work_whatever_processor_time_it_takes() -> None:
+    assert judged(waits(0, own_idle_s=0.0), waits(1, own_idle_s=0.0)) == [("silent_rank", (0, 1))]
+    spins = {"own_idle_s": 0.0, "main_idle_s": 0.0, "on_gpu": True}
+    assert judged(waits(0, **spins), waits(1, **spins)) == [("silent_rank", (0, 1))], "so it looks where a GPU is waited for"
+
+
+def test_a_rank_that_goes_from_one_collective_to_the_next_gets_further_though_its_stack_looks_the_same() -> None:
+    assert judged(waits(0, main_idle_s=0.0), waits(1)) == []
+    assert judged(waits(0, 40.0, main_idle_s=0.0), waits(1, 40.0)) == [("pause", (0,))]
+
+
+def test_a_backward_pass_waits_when_its_main_thread_does_not_run_and_computes_when_it_does() -> None:
+    assert waits(0, inside=BEGUN).doing is Doing.WAITS
+    assert waits(0, inside=BEGUN, main_idle_s=0.0).doing is Doing.WORKS
+    assert waits(0, alone=True).doing is Doing.IDLE, "of a gang of one nobody else can be waited for"
+
+
+def test_who_is_behind_or_elsewhere_is_named() -> None:
+    assert judged(waits(0), waits(1, step=249), waits(2)) == [("silent_rank", (1,))]
+    assert judged(waits(0), waits(1), waits(2, place="train.py:<module>:44")) == [("silent_rank", (2,))]
+    assert judged(waits(0), waits(1, place="train.py:<module>:44")) == [("silent_rank", (0, 1))], "of two nobody can say who is wrong"
+
+
+def test_the_finding_says_where_and_how_long() -> None:
+    finding = one(waits(0, 12.0), waits(1, 12.0, step=249))
+    assert finding.because == "every rank waits in a collective and nothing is at work: rank 1 has not moved for 12 s in train.py:20"
+    assert (finding.place, finding.lasted_s, finding.step) == (ALL_REDUCE, 12.0, 249)
+
+
+# Somebody does not run at all.
+
+
+def test_a_stopped_rank_that_the_others_need_is_found_after_three_seconds() -> None:
+    assert judged(waits(0, 3.2, sampled_s=0.5, stack_s=0.0), stopped(1)) == [("stopped_rank", (1,))]
+    assert judged(stopped(0, alone=True)) == [("stopped_rank", (0,))]
+    assert judged(stopped(0, 2.0), waits(1, 2.0)) == []
+
+
+def test_a_stopped_rank_beside_one_that_works_is_in_no_hurry() -> None:
+    assert judged(works(0, 5.0), stopped(1, 5.0)) == []
+    assert judged(works(0, 21.0), stopped(1, 21.0)) == [("stopped_rank", (1,))]
+
+
+def test_a_debugger_has_stopped_nobody() -> None:
+    assert judged(waits(0, 5.0), stopped(1, 5.0, process_state="t")) == []
 
 
 def test_of_a_script_that_does_not_beat_it_is_told_that_it_is_stopped_and_nothing_else() -> None:
-    machine = Machine()
-    machine.phase[0], machine.beat[0], machine.step[0] = ("", 0.0), 0.0, -1
-    machine.idle()
-    machine.go(7200.0)
-    assert not machine.found, "two idle hours may be the script's own"
-    machine.state[0] = "T"
-    machine.go(4.1)
-    ((at, finding),) = machine.found
+    assert judged(moves(0, phase=""), sight(1, phase="", step=-1, quiet_s=7200.0)) == []
+    finding = one(moves(0, phase=""), stopped(1, phase="", step=-1))
     assert finding.kind == "stopped_rank"
-    assert at - 4.1 <= finding.since <= at
     assert "beat" not in finding.because
 
 
-def test_who_is_seen_before_it_beats_is_judged_by_what_it_did_until_then() -> None:
-    """An agent that was started again looks at a process before it has read its beat."""
-    detector = SilentRank()
-    detector.look({0: Look(pid=1, step=-1, phase="", phase_since=0.0, beat_at=0.0, process_state="S", cpu_s=1.0)}, 100.0)
-    beaten = Look(pid=1, step=200, phase="step", phase_since=100.0, beat_at=100.0, process_state="S", cpu_s=1.0, steps=200, started_at=80.0)
-    detector.look({0: beaten}, 101.0)
-    assert detector.limit_s("step") == Limits().floor_s
+# Somebody may go on.
 
 
-def test_a_hang_is_told_once_a_minute_and_anew_after_progress() -> None:
-    machine = _trained()
-    machine.idle()
-    machine.go(60.0)
-    assert len(machine.found) == 1
-    machine.go(40.0)
-    assert len(machine.found) == 2
-    for _ in range(5):
-        machine.stepped(0.1)
-    machine.go(100.0)
-    assert len(machine.found) == 3
+def test_a_rank_that_works_excuses_those_who_wait_for_it() -> None:
+    assert judged(works(0, 19.0), waits(1, 19.0)) == []
+    finding = one(works(0, 40.0), waits(1, 40.0))
+    assert (finding.kind, finding.ranks) == ("pause", (0,))
+    assert finding.because.startswith("rank 0 has been in `evaluate`, train.py:12 for 40 s; the others wait for it")
+    assert 'with run.phase("eval"):' in finding.because
+    assert any("taken for a hang after 30 min" in line for line in finding.evidence)
 
 
-@pytest.mark.parametrize("seen_leaving", [True, False])
-def test_who_waited_in_a_broken_gang_and_lives_on_has_learned_nothing_of_it(seen_leaving: bool) -> None:
-    """It keeps its process: what it waited for a rank that hung would else pass for a step, and the next hang take three times as long to be found."""
-    machine = _trained()
-    for _ in range(3):
-        told = len(machine.found)
-        machine.idle()
-        machine.go(30.0)
-        assert [finding.kind for _, finding in machine.found[told:]] == ["silent_rank"]
-        machine.left = seen_leaving
-        machine.enter("rejoin")
-        machine.go(1.0 if seen_leaving else 0.0)
-        machine.generation, machine.left, machine.cpu_share[0] = machine.generation + 1, False, 0.9
-        for seconds in (1.5, *[0.1] * 20):
-            machine.stepped(seconds)
+@pytest.mark.parametrize("sign", [{"own_idle_s": 0.0}, {"children_idle_s": 0.0}, {"io_idle_s": 0.0}], ids=str)
+def test_computing_children_and_input_and_output_are_work(sign: dict[str, Any]) -> None:
+    assert idle(0, **sign).doing is Doing.WORKS
+    assert judged(idle(0, IDLE_LIMIT_S + 1, **sign), waits(1, IDLE_LIMIT_S + 1)) == [("pause", (0,))]
 
 
-def test_what_was_learned_can_be_handed_to_the_detector_that_comes_after() -> None:
-    before = _trained()
-    after = Machine(ranks=1)
-    after.detector.learn(before.detector.learned())
-    assert after.detector.limit_s("step") == before.detector.limit_s("step")
-    assert after.detector.limit_s("never seen") == Limits().first_s
+def test_who_does_nothing_outside_a_collective_is_acted_on_after_ten_minutes_and_who_works_after_thirty() -> None:
+    assert judged(idle(0, IDLE_LIMIT_S - 1), waits(1, IDLE_LIMIT_S)) == [("pause", (0,))]
+    assert judged(idle(0, IDLE_LIMIT_S), waits(1, IDLE_LIMIT_S)) == [("silent_rank", (0,))]
+    assert judged(works(0, WORK_LIMIT_S - 1), waits(1, WORK_LIMIT_S)) == [("pause", (0,))]
+    assert judged(works(0, WORK_LIMIT_S), waits(1, WORK_LIMIT_S)) == [("silent_rank", (0,))]
+    assert judged(works(0, WORK_LIMIT_S, alone=True)) == [("pause", (0,))], "nobody waits for it"
 
 
-def test_a_busy_loop_with_a_stack_that_does_not_move_is_a_hang() -> None:
-    machine = _trained()
-    machine.stack[0] = _same()
-    machine.go(30.0)
-    assert [finding.kind for _, finding in machine.found] == ["silent_rank"]
-    assert "stack" in machine.found[0][1].because
+def test_one_that_works_excuses_one_that_may_wait_for_it_outside_a_collective() -> None:
+    assert [kind for kind, _ in judged(idle(0, 700.0), works(1, 700.0))] == ["pause", "pause"]
 
 
-def test_a_busy_process_whose_stack_moves_is_alive() -> None:
-    machine = _trained()
-    machine.stack[0] = _moving()
-    machine.go(300.0)
-    assert not machine.found
+def test_a_rank_that_does_nothing_while_others_step_on_has_its_own_limit() -> None:
+    assert judged(idle(0, 700.0), moves(1)) == [("silent_rank", (0,))]
+    assert judged(waits(0, 700.0), moves(1)) == [], "it waits for one that moves"
 
 
-def test_busy_data_loader_workers_are_life() -> None:
-    """The worker itself sleeps and its stack cannot be read; the CPU time of its children counts."""
-    machine = _trained()
-    machine.cpu_share[0] = 0.5
-    machine.go(300.0)
-    assert not machine.found
+def test_late_data_is_no_fault_of_the_rank() -> None:
+    finding = one(idle(0, inside=DATA, doing="waits for a socket", where="`__iter__`, data.py:9"), waits(1, 40.0))
+    assert (finding.kind, finding.because) == ("late_data", "rank 0 has waited for data for 40 s in `__iter__`, data.py:9; the others wait for it")
 
 
-def test_a_slow_first_step_is_no_hang() -> None:
-    machine = Machine()
-    machine.idle()
-    machine.go(600.0)
-    assert not machine.found
+def test_the_limit_grows_with_the_pauses_that_ended_at_the_place_and_they_are_not_told_again() -> None:
+    known = {EVALUATE: 300.0}
+    assert judged(works(0, 400.0), waits(1, 400.0), longest_s=known) == [], "it was as long before"
+    assert judged(works(0, 460.0), waits(1, 460.0), longest_s=known) == [("pause", (0,))]
+    assert judged(works(0, 2999.0), waits(1, 2999.0), longest_s=known) == [("pause", (0,))]
+    assert judged(works(0, 3000.0), waits(1, 3000.0), longest_s=known) == [("silent_rank", (0,))]
+    deeper = {"place": f"{EVALUATE}:12 > model.py:forward"}
+    assert judged(works(0, 400.0, **deeper), waits(1, 400.0), longest_s=known) == [], "the place is known by its outer calls"
+    assert judged(works(0, 400.0, place="train.py:other:1"), waits(1, 400.0), longest_s=known) == [("pause", (0,))]
 
 
-def test_evaluation_and_saving_have_limits_of_their_own() -> None:
-    machine = _trained()
-    for _ in range(6):
-        for phase, seconds in (("eval", 90.0), ("save", 40.0)):
-            machine.enter(phase)
-            machine.cpu_share[0] = 0.0
-            machine.go(seconds)
-            machine.enter("step")
-            machine.cpu_share[0] = 0.9
-            for _ in range(20):
-                machine.stepped(0.1)
-    assert not machine.found
-    machine.enter("eval")
-    machine.idle()
-    machine.go(3 * 91.0)  # The longest one seen, to the look.
-    assert [finding.kind for _, finding in machine.found] == ["silent_rank"]
+def test_a_place_where_a_rank_was_taken_for_hung_has_ten_times_as_long_the_next_time() -> None:
+    assert judged(idle(0, 5999.0), waits(1, 5999.0), struck_s={EVALUATE: 600.0}) == [("pause", (0,))]
+    assert judged(idle(0, 6000.0), waits(1, 6000.0), struck_s={EVALUATE: 600.0}) == [("silent_rank", (0,))]
 
 
-def test_ranks_that_wait_while_one_evaluates_alone_are_not_hung() -> None:
-    machine = _trained(ranks=4)
-    machine.enter("eval", 0)
-    machine.idle(1, 2, 3)
-    machine.go(120.0)
-    assert not machine.found
+def test_a_process_group_that_was_given_longer_is_waited_for_as_long() -> None:
+    assert judged(works(0, 7199.0, group_timeout_s=7200.0), waits(1, 7199.0)) == [("pause", (0,))]
+    assert judged(works(0, WORK_LIMIT_S, group_timeout_s=600.0), waits(1, WORK_LIMIT_S)) == [("silent_rank", (0,))]
+    told = one(works(0, group_timeout_s=600.0), waits(1, 40.0)).evidence
+    assert any("torch itself ends the collective of those who wait after 10 min" in line for line in told)
 
 
-def test_ranks_that_wait_for_one_that_sleeps_in_its_evaluation_are_hung() -> None:
-    machine = _trained(ranks=2)
-    machine.enter("eval", 0)
-    machine.idle()
-    machine.go(30.0)
-    assert [finding.ranks for _, finding in machine.found] == [(1,)]
+def test_a_person_sets_the_limit_by_phase_or_for_all_but_the_start_or_switches_it_off() -> None:
+    asked = {"by_phase": {"": 30.0, "eval": 3600.0}}
+    assert judged(works(0, 30.0), waits(1, 30.0), **asked) == [("silent_rank", (0,))]
+    assert judged(works(0, 3500.0, phase="eval"), waits(1, 3500.0, quick=False, usual_s=5000.0), **asked) == [("pause", (0,))]
+    assert judged(works(0, 500.0, phase="start"), waits(1, 500.0), **asked) == [("pause", (0,))], "a first step compiles"
+    off = {"by_phase": {"": 0.0}}
+    assert judged(works(0, 99999.0), waits(1, 99999.0), **off) == [("pause", (0,))]
+    assert judged(waits(0, 99.0), waits(1, 99.0), **off) == []
+    assert judged(waits(0, 6.0), waits(1, 6.0), by_phase={"": 5.0}) == [("silent_rank", (0, 1))], "sooner than by itself, where a person says so"
 
 
-def test_a_gang_that_hangs_together_is_found_and_the_detector_names_each() -> None:
-    machine = _trained(ranks=3)
-    machine.idle()
-    machine.go(30.0)
-    assert sorted(finding.ranks[0] for _, finding in machine.found) == [0, 1, 2]
+def test_behind_the_loop_a_script_does_what_it_likes_unless_others_wait_for_it() -> None:
+    assert judged(works(0, 99999.0, phase="finish"), moves(1)) == []
+    assert judged(works(0, 99999.0, phase="finish", alone=True)) == []
+    assert judged(idle(0, IDLE_LIMIT_S, phase="finish"), waits(1, IDLE_LIMIT_S)) == [("silent_rank", (0,))]
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_step_times_with_heavy_tails_raise_no_alarm(seed: int) -> None:
-    """Some steps take thirty times the usual, on a machine whose other core is busy: the process works, or waits for less than its limit."""
-    dice, machine = random.Random(seed), _trained(ranks=2)
-    for rank in range(2):
-        machine.stack[rank] = _moving()
-    for _ in range(400):
-        seconds = 0.1 * dice.lognormvariate(0.0, 1.2)
-        machine.cpu_share[1] = 0.0 if seconds < 5.0 else 0.3
-        machine.stepped(min(seconds, 60.0))
-    assert not machine.found
-
-
-def test_the_gap_between_two_processes_of_a_rank_is_not_taken_for_a_step() -> None:
-    # The new process is there before the next look, so the rank is never seen to be gone.
-    machine = _trained()
-    before = machine.detector.limit_s("step")
-    machine.idle()
-    machine.go(20.0)
-    machine.pid, machine.cpu_share[0] = 2, 0.9
-    machine.enter("start")
-    for _ in range(20):
-        machine.stepped(0.1)
-    assert machine.detector.limit_s("step") == before
-
-
-def test_a_hang_after_the_first_steps_is_found_although_no_step_was_seen_to_end() -> None:
-    detector, found = SilentRank(), []
-    for second in range(30):
-        look = Look(
-            pid=1, step=10, phase="step", phase_since=1000.0, beat_at=1000.0, process_state="S", cpu_s=5.0, steps=10, started_at=994.0
-        )
-        found += detector.look({0: look}, 1000.5 + second)
-    assert [finding.kind for finding in found] == ["silent_rank"]
-
-
-def test_a_start_that_hangs_is_found_although_the_one_before_was_too_short_to_be_seen() -> None:
-    detector = SilentRank()
-    began = Look(pid=1, generation=1, step=10, phase="step", phase_since=1001.0, beat_at=1003.0, process_state="S", cpu_s=5.0, steps=10, started_at=1000.0)
-    assert not detector.look({0: began}, 1003.0)
-    waits = Look(pid=1, generation=2, step=10, phase="start", phase_since=1010.0, beat_at=1010.0, process_state="S", cpu_s=5.0, started_at=1000.0)
-    found = [(now, one) for now in range(1010, 1200) for one in detector.look({0: waits}, float(now))]
-    assert found
-    at, first = found[0]
-    assert 1070 <= at <= 1080, "a minute, for a phase that was hardly ever seen"
-    assert "in phase 'start'" in first.because
-
-
-def test_a_rank_that_is_started_anew_is_judged_anew() -> None:
-    machine = _trained()
-    machine.idle()
-    machine.go(30.0)
-    assert len(machine.found) == 1
-    machine.detector.look({}, machine.now)
-    machine.step[0] = 0
-    machine.enter("start")
-    machine.go(100.0)
-    assert len(machine.found) == 1
+def test_a_rank_whose_stack_cannot_be_seen_is_told_of_and_given_the_longer_limit() -> None:
+    unseen = {"inside": "", "place": "", "where": "", "sampled_s": None}
+    assert one(idle(0, **unseen), waits(1, 40.0)).because.startswith("rank 0 has been in phase 'step' for 40 s; the others wait for it")
+    assert judged(idle(0, WORK_LIMIT_S - 1, **unseen), waits(1, WORK_LIMIT_S)) == [("pause", (0,))]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.control.shipped_text_model import shipped_text_model
 from holdfast.diagnose.causes import Beside, diagnose
 from holdfast.diagnose.reading import read
 from holdfast.diagnose.taxonomy import CLASSES
@@ -210,3 +211,100 @@ def test_any_log_has_an_answer_whose_probabilities_are_ones(parts: list[str]) ->
     assert 0 < one.confidence <= 1
     assert one.confidence + sum(share for _, share in one.alternatives) <= 1 + 1e-9
     assert all(share <= one.confidence + 1e-9 for _, share in one.alternatives)
+
+
+PERMANENT = {
+    "a version that does not exist": "ERROR: Could not find a version that satisfies the requirement einops==99.0 (from versions: 0.7.0, 0.8.0)\n"
+    "ERROR: No matching distribution found for einops==99.0\n",
+    "a package that does not exist": "ERROR: Could not find a version that satisfies the requirement einopps (from versions: none)\n"
+    "ERROR: No matching distribution found for einopps\n",
+    "the same, as uv says it": "  x No solution found when resolving dependencies:\n  Because there is no version of einops==99.0 and you require it, we can "
+    "conclude that your requirements are unsatisfiable.\n",
+    "the same, as conda says it": "PackagesNotFoundError: The following packages are not available from current channels:\n\n  - einops=99.0\n",
+    "a missing file": f"{TRACEBACK}FileNotFoundError: [Errno 2] No such file or directory: '/data/train.bin'\n",
+    "a missing script": "python: can't open file '/w/trian.py': [Errno 2] No such file or directory\n",
+    "a wrong argument": "usage: train.py [-h] [--lr LR]\ntrain.py: error: unrecognized arguments: --nosuch\n",
+    "no authorisation": f"{TRACEBACK}requests.exceptions.HTTPError: 401 Client Error: Unauthorized for url: https://hub.example.org/api\n",
+    "a licence that was not accepted": "huggingface_hub.errors.GatedRepoError: 403 Client Error.\nCannot access gated repo for url https://hub.example.org/m.\n",
+    "a bucket one may not read": f"{TRACEBACK}botocore.exceptions.ClientError: An error occurred (AccessDenied) when calling the GetObject operation\n",
+    "a module that does not exist": f"{TRACEBACK}ModuleNotFoundError: No module named 'einopps'\n",
+    "a missing key of the settings": f"{TRACEBACK}omegaconf.errors.ConfigAttributeError: Key 'optimizer' is not in struct\n    full_key: optimizer\n",
+    "a missing key": f"{TRACEBACK}KeyError: 'learning_rate'\n",
+    "Holdfast's own refusal": f"{TRACEBACK}holdfast.errors.UserError: ema is an EMA, and nothing is known about its state. Give it state_dict.\n",
+}
+
+
+@pytest.mark.parametrize("text", PERMANENT.values(), ids=PERMANENT)
+def test_what_the_same_job_would_meet_again_is_permanent(text: str) -> None:
+    one = said(text, model=shipped_text_model())
+    assert one.permanence == "permanent", one
+    assert "again" not in one.action.replace("trying again will end there again", ""), one.action
+
+
+RETRYING = (
+    "WARNING: Retrying (Retry(total={left}, connect=None, read=None, redirect=None, status=None)) after connection broken by "
+    "'NewConnectionError('<pip._vendor.urllib3.connection.HTTPSConnection object at 0x7f00>: Failed to establish a new connection: [Errno -3] Temporary "
+    "failure in name resolution')': /simple/einops/\n"
+)
+NOTHING = "ERROR: Could not find a version that satisfies the requirement einops (from versions: none)\nERROR: No matching distribution found for einops\n"
+
+
+def test_an_index_that_did_not_answer_passes_although_the_installer_ends_with_the_same_words() -> None:
+    one = said(RETRYING.format(left=1) + RETRYING.format(left=0) + NOTHING, model=shipped_text_model())
+    assert (one.cause, one.permanence) == ("remote_service_error", "transient")
+    assert one.action.startswith("Wait and try again")
+    listed = said(RETRYING.format(left=4) + PERMANENT["a version that does not exist"], model=shipped_text_model())
+    assert (listed.cause, listed.permanence) == ("config_error", "permanent"), "it answered in the end, with its list"
+
+
+def test_the_class_of_a_clients_exception_alone_does_not_say_that_it_passes() -> None:
+    client = 'Traceback (most recent call last):\n  File "/opt/site-packages/mlflow/store.py", line 9, in get\n    raise MlflowException(text)\n'
+    assert said(f"{client}mlflow.exceptions.MlflowException: no run of this name\n").permanence != "transient"
+
+
+def test_holdfasts_own_refusal_is_named_as_such() -> None:
+    one = said(PERMANENT["Holdfast's own refusal"], model=shipped_text_model())
+    assert one.cause == "config_error"
+    assert "Holdfast itself refused" in one.because
+    assert "Give it state_dict" in one.evidence[0].text
+    other = said(f"{TRACEBACK}holdfast.checkpoint.errors.CheckpointMismatch: the checkpoint holds model, ema, and guard() was given model.\n")
+    assert (other.cause, other.permanence) == ("checkpoint_mismatch", "permanent")
+
+
+def test_a_correction_takes_its_permanence_from_the_class_a_person_named() -> None:
+    refused = said(PERMANENT["no authorisation"])
+    one = said(PERMANENT["no authorisation"], overrides={refused.fingerprint: "gpu_ecc"})
+    assert (one.cause, one.permanence) == ("gpu_ecc", "transient")
+
+
+def test_a_healthy_log_says_why_it_is_called_so() -> None:
+    calm = said(STEPS).because
+    assert "progress up to step 39" in calm
+    assert "nothing in it sounds alarming" in calm
+    survived = said(f"{TRACEBACK}ConnectionResetError: [Errno 104] Connection reset by peer\nretrying\n{STEPS}Training completed\n").because
+    assert "ends as that of a run that is done" in survived
+    assert "train.log:4, and the run went on" in survived
+
+
+def test_evidence_holds_the_line_that_says_it_wherever_it_stands_in_a_chain() -> None:
+    chain = f"{TRACEBACK}FileNotFoundError: [Errno 2] No such file or directory: '/conf/run.yaml'\n\n{{}}\n\n{TRACEBACK}RuntimeError: could not load it\n"
+    for words in ("During handling of the above exception, another exception occurred:", "The above exception was the direct cause of the following one:"):
+        one = said(STEPS + chain.format(words))
+        assert one.cause == "file_not_found"
+        assert [(quote.line, quote.text) for quote in one.evidence[:2]] == [
+            (44, "FileNotFoundError: [Errno 2] No such file or directory: '/conf/run.yaml'"), (51, "RuntimeError: could not load it"),
+        ]  # fmt: skip
+
+
+def test_evidence_names_the_line_of_the_exception_and_not_of_what_follows_it() -> None:
+    one = said(f"{TRACEBACK}RuntimeError: Error(s) in loading state_dict for Net:\n\tMissing key(s) in state_dict: \"head.weight\".\n\tsize mismatch for x\n")
+    assert (one.cause, one.evidence[0].line) == ("checkpoint_mismatch", 4)
+    java = said("java.lang.RuntimeException: job failed\n\tat a.B.c(B.java:3)\nCaused by: java.io.IOException: No space left on device\n\tat a.D.e(D.java:5)\n")
+    assert (java.cause, java.evidence[0].line) == ("disk_full", 3)
+
+
+def test_the_first_bad_step_is_the_first_and_so_is_its_line() -> None:
+    bad = "".join(f"step {number} loss nan\n" for number in (40, 50, 60))
+    one = said(f"step 5 loss inf\n{STEPS}{bad}AssertionError: loss is nan\n")
+    assert (one.cause, one.step) == ("numeric_nan", 40), "a single loss that was not finite was survived"
+    assert ("step 40 loss nan", 42) in [(quote.text, quote.line) for quote in one.evidence]

@@ -132,3 +132,32 @@ def test_a_leak_is_told_from_what_does_not_fit_and_from_what_others_hold() -> No
     assert diagnose([_exit(1, ExitKind.EXCEPTION, message=CUDA.format(own), **gpu)], (), {}).leak
     assert not diagnose([_exit(1, ExitKind.EXCEPTION, message=CUDA.format(others), **gpu)], (), {}).leak
     assert not diagnose([_exit(1, ExitKind.EXCEPTION, exception="ValueError", leak="memory grew by 5 MB a step")], (), {}).leak
+
+
+def _refusing(rank: int, said: str, at_ns: int = 0) -> Exit:
+    return _exit(rank, ExitKind.CODE, at_ns, code=2, never_passes=said)
+
+
+NODES = {0: "n1", 1: "n1", 2: "n2", 3: "n2"}
+
+
+def test_what_never_passes_is_permanent_at_the_first_try_of_a_run_and_not_later() -> None:
+    ours = _exit(1, ExitKind.SIGNAL, 1, signal=15, stopped_by_us=True)
+    first = diagnose([_refusing(0, "config_error"), ours], (), {}, first_try_on=NODES)
+    assert (first.cause, first.permanent) == (Cause.NOT_STARTABLE, True)
+    assert "config_error" in first.because
+    assert not diagnose([_refusing(0, "config_error"), ours], (), {}).permanent
+
+
+def test_what_one_node_alone_may_lack_is_tried_again_until_every_node_says_so() -> None:
+    here = [_refusing(0, "file_not_found"), _refusing(1, "file_not_found", 1)]
+    assert not diagnose(here, (), {}, first_try_on=NODES).permanent
+    assert diagnose([*here, _refusing(2, "file_not_found", 2)], (), {}, first_try_on=NODES).permanent
+    assert diagnose([_refusing(0, "file_not_found")], (), {}, first_try_on={0: "n1", 1: "n1"}).permanent, "a single node is every node"
+    assert not diagnose([_refusing(1, "file_not_found")], (), {}, first_try_on={0: "n1", 1: "n1"}).permanent, "rank 0 may be about to write it"
+
+
+def test_ranks_that_end_differently_are_tried_again() -> None:
+    other = _exit(1, ExitKind.EXCEPTION, 9, code=1, exception="ConnectionRefusedError", message="connect to the data base")
+    assert not diagnose([_refusing(0, "config_error"), other], (), {}, first_try_on=NODES).permanent
+    assert diagnose([_refusing(0, "config_error"), _echo(1, 9, ECHOES[0])], (), {}, first_try_on=NODES).permanent, "an echo says nothing of its own"

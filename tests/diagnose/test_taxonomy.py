@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from holdfast.diagnose.taxonomy import CLASSES, HEALTHY, UNKNOWN, Role, class_of, classes_seen_as
+import pytest
+
+from holdfast.diagnose.signatures import SIGNATURES
+from holdfast.diagnose.taxonomy import CLASSES, HEALTHY, UNKNOWN, CauseClass, Permanence, Role, class_of, classes_seen_as
 from holdfast.diagnose.taxonomy.page import page
 from holdfast.diagnose.taxonomy.xids import XIDS, xid_of
 from holdfast.domain.diagnosis import Cause
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "causes.md"
+TRY_AGAIN = re.compile(r"\b(?:try|start|queue)s? (?:it )?(?:again|once|elsewhere)|once more|wait and|\bstart elsewhere", re.IGNORECASE)
+ON_A_CONDITION = re.compile(r"\b[Ii]f\b|\bonce\b|once more|[Tt]he same again|Leave (?:this|the) node out")
+OF_SIZES_CODES_AND_FILES = {  # What permanence.py makes of what a line says.
+    "gpu_oom": {Permanence.UNCLEAR}, "remote_service_error": {Permanence.PERMANENT}, "file_not_found": {Permanence.UNCLEAR},
+    "time_limit": {Permanence.TRANSIENT},
+}  # fmt: skip
+
+
+def may_be(one: CauseClass) -> set[Permanence]:
+    """How permanent a failure of this class may be called. A transient one is called unclear where a permanent cause is not unlikely."""
+    said = {signature.permanence for signature in SIGNATURES if signature.cause == one.name and signature.permanence is not None}
+    said |= {xid.permanence for xid in XIDS.values() if xid.cause == one.name and xid.role is Role.ROOT}
+    said |= {one.permanence} | OF_SIZES_CODES_AND_FILES.get(one.name, set())
+    return said | {Permanence.UNCLEAR} if Permanence.TRANSIENT in said else said
 
 
 def test_the_page_is_what_the_taxonomy_says() -> None:
@@ -28,6 +46,20 @@ def test_look_alikes_are_classes() -> None:
 
 def test_every_class_says_what_to_do_in_whole_sentences() -> None:
     assert not [one.name for one in CLASSES.values() if not (one.action.endswith((".", ")")) and one.definition.endswith(".") and len(one.page) > 20)]
+
+
+@pytest.mark.parametrize("one", CLASSES.values(), ids=lambda one: one.name)
+def test_advice_and_permanence_never_contradict_each_other(one: CauseClass) -> None:
+    assert set(one.otherwise) <= may_be(one) - {one.permanence}, "advice that is never given"
+    for permanence in may_be(one):
+        advice = one.advice(permanence)
+        match permanence:
+            case Permanence.PERMANENT:
+                assert not TRY_AGAIN.search(advice), f"{one.name} cannot pass: {advice}"
+            case Permanence.TRANSIENT:
+                assert TRY_AGAIN.search(advice) or "again" in advice, f"{one.name} passes, and nothing says to go on: {advice}"
+            case Permanence.UNCLEAR:
+                assert not TRY_AGAIN.search(advice) or ON_A_CONDITION.search(advice), f"{one.name} may not pass, and this does not ask: {advice}"
 
 
 def test_what_nobody_has_heard_of_is_unknown() -> None:

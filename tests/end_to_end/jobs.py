@@ -187,14 +187,8 @@ class Job:
         return eventually(lambda: self.processes("holdfast.agent", f"{node}/state"), what=f"the agent of {node}")[0]
 
     def warm_parent(self, node: str = "node-0") -> int:
-        """Not a store or a worker: they are forks of it, look like it, and are its children."""
         where = str(self.directory.node_state(node))
-
-        def look() -> list[int]:
-            alike = [pid for pid in self.processes("warm.py") if _directory_of(pid) == where]
-            return [pid for pid in alike if parent_of(pid) not in alike]
-
-        return eventually(look, what=f"the warm parent of {node}")[0]
+        return eventually(lambda: [pid for pid in self.processes("holdfast parent") if _directory_of(pid) == where], what=f"the warm parent of {node}")[0]
 
 
 def _command_lines() -> list[tuple[int, list[str]]]:

@@ -55,7 +55,7 @@ def test_a_rank_with_more_to_compute_is_found_profiled_and_explained_and_bad_wis
     with Job(state, options=["--nodes", 2, "--no-profile"], script=SCRIPTS / "uneven.py", arguments=[kept, 1], torch=True) as job:
         job.wait_for_step(5)
         eventually(lambda: (view := job.view()) and view.phase == "running" and view.step > 5, what="a job that trains")
-        # Right after the start nobody has been measured yet, and the command says so.
+        eventually(lambda: [one for incident in job.incidents() for one in incident.findings if one.kind == "slow_rank"], what="a slow rank that is found")
         asked = eventually(lambda: (said := command("profile", "job", "--steps", 4, "--json")).returncode == 0 and said.stdout, what="a profile")
         slow_rank_is_told_from_the_healthy_one(job.directory, json.loads(asked))
 

@@ -31,7 +31,8 @@ from holdfast.observe.watched import Watched
 ROOT = Path(__file__).resolve().parents[2]
 ROOM = ROOT / "src" / "holdfast" / "observe"
 OF_WORKERS = ("worker_", "cgroup_")
-ELSEWHERE = {"worker_log_bytes_total", "host_clock_difference_seconds"}  # The agent reads what ranks print; control compares clocks.
+SAVING = {"saves_failing", "saves_failed_total", "disk_save_needs_bytes"}  # The agent knows what became of saves.
+ELSEWHERE = {"worker_log_bytes_total", "host_clock_difference_seconds", *SAVING}  # It reads what ranks print; control compares clocks.
 
 
 def ours() -> list[Metric]:

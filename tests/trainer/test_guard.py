@@ -56,7 +56,7 @@ def test_everything_plain_survives_and_comes_back_as_it_was(tmp_path: Path) -> N
 
 
 def test_a_piece_whose_state_cannot_be_stored_is_refused_before_training(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="count is a int, and nothing is known about its state"):
+    with pytest.raises(UserError, match="count is an int, which cannot be saved, because it has no state_dict and load_state_dict"):
         holdfast.guard(count=3, checkpoints=tmp_path)
     with pytest.raises(UserError, match=r"state\['open'\] holds a builtins.object, which cannot be stored without pickling"):
         holdfast.guard(state={"open": object()}, checkpoints=tmp_path)
@@ -72,10 +72,142 @@ def test_a_piece_whose_state_cannot_be_stored_is_refused_before_training(tmp_pat
 
 def test_another_shape_of_model_or_other_names_are_refused_with_both_sides(tmp_path: Path) -> None:
     finish(holdfast.guard(model=torch.nn.Linear(2, 2), checkpoints=tmp_path), 1)
-    with pytest.raises(CheckpointMismatch, match="holds model, and guard\\(\\) was given model, optimizer"):
+    with pytest.raises(CheckpointMismatch, match="holds model, and guard\\(\\) was given model, optimizer: optimizer not in the checkpoint"):
         holdfast.guard(model=torch.nn.Linear(2, 2), optimizer={}, checkpoints=tmp_path)
     with pytest.raises(CheckpointMismatch, match=r"the saved state of model does not fit this script's Linear: (.|\n)*size mismatch"):
         holdfast.guard(model=torch.nn.Linear(3, 2), checkpoints=tmp_path)
+
+
+class EMA:
+    """An average without the two methods."""
+
+
+def test_an_object_without_its_two_methods_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"ema is an EMA, which cannot be saved, because it has no state_dict and load_state_dict\. Give it these two methods"):
+        holdfast.guard(ema=EMA(), checkpoints=tmp_path)
+
+
+def test_names_that_differ_are_told_both_ways_with_what_to_write(tmp_path: Path) -> None:
+    finish(holdfast.guard(a={"x": 1}, b={"x": 2}, checkpoints=tmp_path), 1)
+    with pytest.raises(CheckpointMismatch) as refused:
+        holdfast.guard(a={}, c={}, checkpoints=tmp_path)
+    assert "the checkpoint holds a, b, and guard() was given a, c: c not in the checkpoint; b not given to guard()." in str(refused.value)
+    assert "guard(…, new=('c',), dropped=('b',))" in str(refused.value)
+    assert "another --name" in str(refused.value)
+
+
+def test_a_piece_can_be_added_to_a_run_and_one_can_be_dropped_and_both_are_said_once(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    finish(holdfast.guard(a={"x": 1}, b={"x": 2}, checkpoints=tmp_path), 1)
+    a, c = {"x": 0}, {"x": 3}
+    run = holdfast.guard(a=a, c=c, new=("c",), dropped=("b",), checkpoints=tmp_path)
+    assert (a, c) == ({"x": 1}, {"x": 3})
+    said = capfd.readouterr().err
+    assert "new: c. The checkpoint of step 1 has nothing for it, so it starts from what the script made." in said
+    assert "dropped: b. The checkpoint of step 1 holds it, and it is in no checkpoint from now on." in said
+    c["x"] = 4
+    finish(run, 2)
+    again = {"x": 0}
+    holdfast.guard(a={}, c=again, new=("c",), dropped=("b",), checkpoints=tmp_path)
+    assert again == {"x": 4}, "the checkpoint has it by now"
+    assert capfd.readouterr().err == ""
+
+
+def test_new_is_of_a_piece_and_dropped_is_of_none(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"guard\(new=\['ema'\]\): ema is no piece; the pieces are a"):
+        holdfast.guard(a={}, new=("ema",), checkpoints=tmp_path)
+    with pytest.raises(UserError, match=r"guard\(dropped=\['a'\]\): a is given as a piece"):
+        holdfast.guard(a={}, dropped="a", checkpoints=tmp_path)
+
+
+FORGETS = """
+import sys, torch, holdfast
+model, other = torch.nn.Linear(3, 1), torch.nn.Linear(2, 1)
+apart = torch.optim.Adam(other.parameters())
+apart_schedule = torch.optim.lr_scheduler.StepLR(apart, 5)
+run = holdfast.guard(model=model, checkpoints=sys.argv[1])
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)  # After guard.
+schedule = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+average = torch.optim.swa_utils.AveragedModel(model)
+for _ in run.steps(20):
+    model(torch.ones(1, 3)).sum().backward()
+    for one in (optimizer, apart, schedule, apart_schedule):
+        one.step()
+    average.update_parameters(model)
+"""
+GIVES_ALL = """
+import sys, torch, holdfast
+model = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+schedulers = torch.optim.lr_scheduler
+schedule = schedulers.SequentialLR(optimizer, [schedulers.ConstantLR(optimizer), schedulers.ExponentialLR(optimizer, 0.9)], [5])
+run = holdfast.guard(model=model, optimizer=optimizer, schedule=schedule, checkpoints=sys.argv[1])
+for _ in run.steps(10):
+    model(torch.ones(1, 3)).sum().backward()
+    optimizer.step()
+    schedule.step()
+"""
+
+
+def said_by(script: str, directory: Path) -> str:
+    """What a process of its own says: in this one other tests have left models behind."""
+    done = subprocess.run([sys.executable, "-c", script, str(directory)], capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_what_guard_was_not_given_is_named_once_and_nothing_else_is(tmp_path: Path) -> None:
+    said = [line.partition(" is not a piece")[0] for line in said_by(FORGETS, tmp_path).splitlines() if "is not a piece" in line]
+    assert sorted(said) == [
+        "holdfast: an AveragedModel that averages `model`", "holdfast: an ExponentialLR that sets the learning rate of an SGD",
+        "holdfast: an SGD that holds parameters of `model`",
+    ]  # fmt: skip
+
+
+def test_nothing_is_named_that_is_a_piece_or_within_one(tmp_path: Path) -> None:
+    assert "is not a piece" not in said_by(GIVES_ALL, tmp_path)
+
+
+class Counting(torch.utils.data.SequentialSampler):
+    """A sampler that keeps its place."""
+
+    def state_dict(self) -> dict[str, int]:
+        return {"place": 0}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        pass
+
+
+def test_the_sampler_of_a_loader_that_keeps_a_state_is_named(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    data = torch.utils.data.TensorDataset(torch.arange(4.0))
+    loader = torch.utils.data.DataLoader(data, sampler=Counting(data))
+    list(holdfast.guard(state={}, checkpoints=tmp_path).steps(loader))
+    assert "a Counting that orders the samples of the loader and keeps a state is not a piece" in capfd.readouterr().err
+
+
+def test_steps_have_a_length_and_are_asked_one_by_one(tmp_path: Path) -> None:
+    run = holdfast.guard(state={}, checkpoints=tmp_path)
+    steps = run.steps(5)
+    assert (len(steps), next(steps), next(steps), list(steps)) == (5, 0, 1, [2, 3, 4])
+    assert len(run.steps([1, 2, 3], epochs=4)) == 12
+    with pytest.raises(TypeError):
+        len(run.steps(iter([1])))
+
+
+def test_a_call_of_steps_that_gives_nothing_says_why_and_what_to_ask_for(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    run = holdfast.guard(state={}, checkpoints=tmp_path)
+    assert finish(run, 3) == [0, 1, 2]
+    assert finish(run, 3) == []
+    assert capfd.readouterr().err == (
+        "holdfast: run.steps(3) gives nothing: this run has done 3 steps, and 3 is how many it does in all. For 3 more ask for run.steps(run.step + 3).\n"
+    )
+    assert finish(run, run.step + 3) == [3, 4, 5]
+
+
+def test_names_and_the_run_can_be_looked_at(tmp_path: Path) -> None:
+    assert {"guard", "Sampler", "rejoin"} <= set(dir(holdfast))
+    run = holdfast.guard(state={}, checkpoints=tmp_path)
+    finish(run, 2)
+    assert repr(run) == "<holdfast run at step 2: state; step 2 is saved>"
 
 
 def guarded(steps: int) -> None:

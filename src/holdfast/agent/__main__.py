@@ -1,6 +1,6 @@
 """The agent: effects in, events out. `python -m holdfast.agent NODE.json PARENT-PID`.
 
-Small loops share one thread: talk with control, hear the warm parent, read beats, probe processes, follow output, keep snapshots and copies. Each effect is
+Small loops share one thread: talk with control, hear the warm parent, read beats, probe processes, keep snapshots and copies. Each effect is
 recorded before it is performed; its answer is recorded before it is told; what is told is kept until control has written it down.
 """
 
@@ -26,7 +26,6 @@ from holdfast.agent import checks, collectives, parting, profiles, stacks, tree
 from holdfast.agent.copies import Copies, NotHeld
 from holdfast.agent.endings import Endings
 from holdfast.agent.environment import error_path, worker_environment
-from holdfast.agent.following import Following
 from holdfast.agent.heat import Heat
 from holdfast.agent.isolation.isolate import isolate, member_of
 from holdfast.agent.measure import EVERY_S, Measure
@@ -35,6 +34,7 @@ from holdfast.agent.notices import UNSAID_S, Notices
 from holdfast.agent.parent import ParentGone, Row, WarmParent
 from holdfast.agent.persist import Persist
 from holdfast.agent.recorded import Recorded
+from holdfast.agent.save_faults import SaveFaults
 from holdfast.agent.scrub import Scrub, from_remote
 from holdfast.agent.staging import STAGED, NotStaged, Staging
 from holdfast.agent.surroundings import Surroundings
@@ -62,11 +62,11 @@ from holdfast.domain.held import Held
 from holdfast.domain.interval import Told
 from holdfast.domain.node import NO_FD, NodeSpec
 from holdfast.errors import HoldfastError
-from holdfast.launch.lifeline import adopt_orphans, die_with_parent
+from holdfast.launch.lifeline import adopt_orphans, die_with_parent, show_as
 from holdfast.launch.namespaces import hide, join_network, own_shared_memory
 from holdfast.wire.codec import decode_effect, encode
 from holdfast.wire.frames import BadFrame, Channel, connect, serve
-from holdfast.wire.messages import Ack, AnyMessage, Do, Follow, Hello, Hold, Interval, Leave, MakeDurable, Readings, Whole
+from holdfast.wire.messages import Ack, AnyMessage, Do, Hello, Hold, Interval, Leave, MakeDurable, Readings, Whole
 from holdfast.wire.outbox import Outbox
 from holdfast.wire.scrape import keep_open
 
@@ -89,16 +89,19 @@ class Agent:
         self._persist = Persist(Path(spec.shared_memory), Path(spec.checkpoints))
         self._copies = Copies(Path(spec.shared_memory), self._persist)
         self._sender = Sender(Path(spec.checkpoints), spec.job.remote, here=lambda: 0 in self._watch.ranks())
+        self._stacks_read: dict[tuple[int, int], int] = {}  # How much of the stacks of a rank was read.
         self._busy: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._following = Following(Path(spec.logs))
         self._endings = Endings(spec, self._isolation)
         self._leaving = asyncio.Event()
         self._scrub = Scrub(
             Path(spec.shared_memory), Path(spec.checkpoints), self._persist, ranks=lambda: self._watch.ranks(),
             fetch=from_remote(spec.job.remote, self._leaving.is_set),
         )  # fmt: skip
-        self._measure = Measure(spec.node, self._watch, disks=[Path(spec.checkpoints)], log_size=self._following.size)
+        self._save_faults = SaveFaults(
+            spec.node, Path(spec.checkpoints), self._persist, url=spec.job.remote, upload_error=lambda: self._sender.lasting_error
+        )
+        self._measure = Measure(spec.node, self._watch, disks=[Path(spec.checkpoints)], log_size=self._log_size, save_faults=self._save_faults)
         self._notices = Notices(spec.node, Path(spec.notice), self._tell, kept=self._state / "noticed")
         self._staging = Staging(spec.job.stage, Path(spec.scratch) / STAGED, _say)
         self._surroundings = Surroundings(spec)
@@ -116,12 +119,11 @@ class Agent:
         await self._find_parent()
         peers = await serve(Path(self._spec.peer), self._copies.serve)
         self._measure.start()
-        loops = [self._talk(), self._read_beats(), self._probe(), self._send_signals(), self._keep_parent()]
-        loops += [self._following.run(self._watch.ranks), self._notices.run()]
+        loops = [self._talk(), self._read_beats(), self._probe(), self._send_signals(), self._keep_parent(), self._notices.run()]
         if self._spec.job.metrics is not None and self._spec.metrics_port:
             self._metrics = AgentMetrics(self._spec.job.job, self._spec.node, _say)
             loops.append(keep_open(self._spec.job.metrics, self._spec.metrics_port, self._metrics.text, say=_say))
-        loops += [self._persist.run(), self._copies.run(), self._scrub.run(), *([self._sender.run()] if self._spec.job.remote else [])]
+        loops += [self._persist.run(), self._save_faults.run(), self._copies.run(), self._scrub.run(), *([self._sender.run()] if self._spec.job.remote else [])]
         loops += [self._staging.run()] if self._spec.job.stage else []
         loops += [self._heat.run()] if self._heat is not None else []
         tasks = [asyncio.create_task(loop) for loop in loops]
@@ -202,7 +204,6 @@ class Agent:
                 async for message in channel:
                     self._hear(message)
             self._channel = None
-            self._following.lost_control()
             await channel.closed()
 
     def _hear(self, message: AnyMessage) -> None:
@@ -214,8 +215,6 @@ class Agent:
                 if effect.id not in self._busy:
                     self._busy.add(effect.id)
                     self._spawn(self._perform(effect))
-            case Follow(ranks=ranks):
-                self._following.follow(ranks, self._channel)
             case Whole(sealed=sealed, safe=safe, permit=permit):
                 self._persist.whole(sealed, safe, permit)
             case Hold(of=of):
@@ -326,7 +325,6 @@ class Agent:
             return {"because": str(error), "permanent": True}
         surroundings = asyncio.create_task(asyncio.to_thread(self._surroundings.news)) if effect.node_rank == 0 else None
         job, parent = self._spec.job, await self._living_parent()
-        self._following.begin(effect)
         if effect.rejoin and effect.kept:  # Where ranks live on with what they hold, what they saved is as good as before.
             self._persist.live_on(effect.ranks)
         else:
@@ -359,7 +357,7 @@ class Agent:
         gone = sorted(set(was.values()) - waiting.keys())
         if gone:
             raise HoldfastError(f"ranks {gone} waited for their place on {self._spec.node}, and are gone")
-        places = [{"pid": waiting[was[rank]], "rank": rank, "log": str(self._following.log(rank))} for rank in effect.kept]
+        places = [{"pid": waiting[was[rank]], "rank": rank, "log": str(self._log(rank))} for rank in effect.kept]
         await parent.ask("renew", answer="renewed", id=effect.id, generation=effect.generation, places=places)
         for rank in effect.kept:
             now = stacks.stack_path(self._state, effect.generation, rank)
@@ -433,7 +431,7 @@ class Agent:
     def _order(self, id: str, generation: int, rank: int) -> dict[str, Any]:
         return {
             "id": f"{id}/{rank}", "generation": generation, "rank": rank, "module": False, "python": True, "env": {}, "cwd": self._spec.job.cwd,
-            "log": str(self._following.log(rank)) if rank >= 0 else str(Path(self._spec.logs) / f"store-{self._spec.node}.log"),
+            "log": str(self._log(rank)) if rank >= 0 else str(Path(self._spec.logs) / f"store-{self._spec.node}.log"),
             "stacks": str(stacks.stack_path(self._state, generation, rank)), "error": str(error_path(self._state, generation, rank)),
             **self._isolation.enter(member_of(generation, rank)),
         }  # fmt: skip
@@ -489,12 +487,8 @@ class Agent:
         return self._parent
 
     def _parent_told(self, row: Row) -> None:
-        if row["told"] != "exited":
-            return
-        if row["role"] == "worker":
+        if row["told"] == "exited" and row["role"] == "worker":
             self._tell_exit(row)
-        else:
-            self._parent.answered("store", row)  # A store that ended before it had a port: no torch in the job's interpreter.
 
     def _tell_exit(self, row: Row) -> None:
         if row["code"] == 0 and self._channel is not None:  # Its last words: in the next ones it would be gone.
@@ -503,7 +497,6 @@ class Agent:
         table = self._watch.table(row["rank"], row["generation"])
         leaks = self._watch.leaks(row["rank"], row["generation"])
         beat = self._watch.remove(row["rank"], row["generation"])
-        self._following.send(row["rank"])
         crash_point("agent-saw-exit")
         exit = self._endings.ended(row, beat or Beat(step=-1), table, leaks)
         self._tell(WorkerExited(at=0.0, node=self._spec.node, generation=row["generation"], exit=exit))
@@ -511,6 +504,15 @@ class Agent:
     def _tell_vanished(self, rank: int, generation: int) -> None:
         gone = self._endings.vanished(rank, self._watch.remove(rank, generation))
         self._tell(WorkerExited(at=0.0, node=self._spec.node, generation=generation, exit=gone))
+
+    def _log(self, rank: int) -> Path:
+        return Path(self._spec.logs) / f"rank-{rank}.log"
+
+    def _log_size(self, rank: int) -> int:
+        try:
+            return self._log(rank).stat().st_size
+        except OSError:
+            return 0
 
     # Watching.
 
@@ -557,10 +559,12 @@ class Agent:
                 self._channel.send(message)
 
     def _sample_stack(self, generation: int, rank: int, pid: int) -> str:
-        """The answer to the question of a second ago; and ask again."""
-        before = stacks.newest(stacks.stack_path(self._state, generation, rank))
+        """Returns what the rank answered to the last question, if it did; and asks again."""
+        path, before = stacks.stack_path(self._state, generation, rank), self._stacks_read.get((generation, rank), 0)
+        answer = stacks.newest(path, before)
+        self._stacks_read[generation, rank] = stacks.size(path)
         stacks.ask(pid)
-        return before
+        return answer
 
     # The end.
 
@@ -608,6 +612,7 @@ async def _main(spec: NodeSpec, unkept: tuple[str, ...]) -> None:
 def main() -> None:
     spec = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=NodeSpec)
     die_with_parent(int(sys.argv[2]))
+    show_as("holdfast-agent")
     adopt_orphans()
     private = not spec.job.private or own_shared_memory(spec.shared_memory)
     hide(spec.hidden)  # Where that is not permitted the paths stay visible, and nobody looks.

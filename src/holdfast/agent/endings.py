@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,6 +13,7 @@ from pathlib import Path
 from holdfast.agent import tree
 from holdfast.agent.exits import Evidence, MemoryKills, classify, read_kernel_log, read_memory_kills, read_memory_kills_again
 from holdfast.agent.isolation.isolate import Isolation, member_of
+from holdfast.agent.missing import may_come
 from holdfast.agent.parent import Row
 from holdfast.agent.watch import Leaks
 from holdfast.diagnose.gpu_memory import is_about_gpu
@@ -53,10 +55,24 @@ class Endings:
         on_gpu = exit.kind is ExitKind.EXCEPTION and exit.exception.endswith("OutOfMemoryError")
         if on_gpu or exit.kind is ExitKind.OUT_OF_MEMORY:
             exit = replace(exit, leak=leaks.gpu if on_gpu else leaks.host)
+        exit = replace(exit, never_passes=self._never_passes(exit))
         if not is_about_gpu(exit.message):
             return exit
         gpus, holders = gpu_holders(set(tree.marked(self._spec.job.job)).__contains__)
         return replace(exit, gpus=gpus, holders=holders)
+
+    def _never_passes(self, exit: Exit) -> str:
+        """The class of an end before the first step that no other try would pass."""
+        if exit.stopped_by_us or exit.step > 0 or exit.kind not in (ExitKind.EXCEPTION, ExitKind.CODE):
+            return ""
+        from holdfast.diagnose.never_passes import never_passes  # Most agents never need it, and an agent is to be up soon.
+
+        refusal = never_passes(exit)
+        if refusal is None or (refusal.cause == "file_not_found" and not refusal.path):
+            return ""
+        if refusal.path and may_come(os.path.join(self._spec.job.cwd, refusal.path)):
+            return ""
+        return refusal.cause
 
     def vanished(self, rank: int, beat: Beat | None) -> Exit:
         return Exit(

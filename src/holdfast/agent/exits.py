@@ -273,7 +273,7 @@ def kernel_line(records: Iterable[str], pid: int, since_ns: int) -> str:
 _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
 _LAST_LINE = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
 _NEVER_PARSED = re.compile(r"^(?P<type>SyntaxError|IndentationError|TabError): (?P<message>.*)$")
-_NOT_THE_USERS = re.compile(r"^<frozen|/(site|dist)-packages/|/lib(64)?/python3[^/]*/")
+_NOT_THE_USERS = re.compile(r"^<frozen|/(site|dist)-packages/|/lib(64)?/python3[^/]*/|/holdfast/(trainer|checkpoint)/")
 _HEADER = "Traceback (most recent call last):"
 
 

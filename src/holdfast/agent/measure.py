@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from holdfast.agent.save_faults import SaveFaults
 from holdfast.agent.signals import WorkerSignals
 from holdfast.agent.watch import Watch
 from holdfast.domain.finding import Finding
@@ -29,8 +30,8 @@ _KEPT_S: Final = 45.0  # What a probe said is repeated until its next look, but 
 
 
 class Measure:
-    def __init__(self, node: str, watch: Watch, *, disks: list[Path], log_size: Callable[[int], int]) -> None:
-        self._node, self._watch, self._log_size = node, watch, log_size
+    def __init__(self, node: str, watch: Watch, *, disks: list[Path], log_size: Callable[[int], int], save_faults: SaveFaults) -> None:
+        self._node, self._watch, self._log_size, self._save_faults = node, watch, log_size, save_faults
         self._watched = Watched()
         self._runner = Runner(default_probes(node=node, watched=self._watched, disks=[Path("/dev/shm"), Path("/tmp")], written=disks), node=node)
         self._workers = WorkerSignals()
@@ -58,7 +59,10 @@ class Measure:
             self._probed[signal.metric, signal.of] = (signal.value, now)
         self._probed = {name: seen for name, seen in self._probed.items() if now - seen[1] <= _KEPT_S}
         found = [Signal(metric, value, of) for (metric, of), (value, _) in self._probed.items()]
-        found += self._workers.take(self._watch.read(), self._watch.tables(), now)
+        tables = self._watch.tables()
+        found += self._workers.take(self._watch.read(), tables, now)
+        saving = self._save_faults.take(tables)
+        found += self._save_faults.signals()
         found += [Signal("worker_log_bytes_total", self._log_size(rank), str(rank)) for rank in ranks]
         columns = tuple((signal.metric, signal.of) for signal in found)
         new = columns != self._columns
@@ -67,8 +71,8 @@ class Measure:
             self._standing.pop(ended.key, None)
         self._standing |= {finding.key: finding for finding in taken.findings}
         return Signals(
-            node=self._node, values=tuple(signal.value for signal in found), columns=columns if new else None, findings=tuple(self._standing.values()),
-            wall_s=time.time(),
+            node=self._node, values=tuple(signal.value for signal in found), columns=columns if new else None,
+            findings=(*self._standing.values(), *saving), ended=dict(self._save_faults.ended), wall_s=time.time(),
         )  # fmt: skip
 
     def _heed(self, event: KernelEvent) -> None:

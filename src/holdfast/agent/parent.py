@@ -106,12 +106,6 @@ class WarmParent:
         elif told not in ("ready", "started"):
             self._on_told(row)
 
-    def answered(self, answer: str, row: Row) -> None:
-        """Somebody waits for `answer`, and this is all there will be."""
-        waiting = self._waiting.pop((answer, row["id"]), None)
-        if waiting is not None and not waiting.done():
-            waiting.set_result(row)
-
     def _refuse(self, row: Row) -> None:
         for key in [key for key in self._waiting if key[1] == row["id"]]:
             waiting = self._waiting.pop(key)

@@ -5,31 +5,50 @@
 
 Each rank's snapshots are made durable one after the other, the oldest first: a checkpoint may refer to the newest complete one only because no rank has two
 saves under way (see checkpoint/commit.py). Work is done in threads; what it costs the workers is bounded by the number of them.
+
+What the disk could not take stays in memory, and the newest of it is offered to the disk again: after a pause that doubles, and where it was full as soon as
+there is room. All ranks that hold the same step do so, so that it becomes complete.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import sys
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from holdfast.agent.heads import Heads
-from holdfast.checkpoint.commit import Shard, mark_failed, other_rank_failed
+from holdfast.checkpoint.commit import Shard, mark_failed, other_rank_failed, unmark_failed
 from holdfast.checkpoint.disk import Disk
-from holdfast.checkpoint.found import list_directories
+from holdfast.checkpoint.found import list_directories, newest_complete
 from holdfast.checkpoint.layout import MANIFEST, directory_name, parse_directory_name
 from holdfast.checkpoint.persist import Indexing, index_path, persist, read_index, verify
-from holdfast.checkpoint.snapshot import NONE, Buffer, Head, Word, peek, say
+from holdfast.checkpoint.snapshot import DATA, NONE, SPARE_BYTES, Buffer, Head, Word, peek, say
 from holdfast.domain.held import Held
 
 _LOOK_EVERY_S: Final = 0.05
 _IDLE_EVERY_S: Final = 0.2  # While there is nothing that waits for us.
 _RECENT: Final = 8  # Snapshots of a rank that say how long one takes to be durable.
+_AGAIN_AFTER_S: Final = 1.0  # From a failure to the next try; doubled by each that follows,
+_AGAIN_AFTER_S_MAX: Final = 30.0  # up to this.
+_SEALED_WAIT_S: Final = 1.0  # Control says within this which step every rank has in memory.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A snapshot that the disk did not take."""
+
+    key: tuple[int, int]  # Generation and step.
+    errno: int  # 0: it was not the system that said so.
+    said: str
+    free_bytes: int | None  # What was free then, where that could be asked.
 
 
 class Persist:
@@ -46,10 +65,29 @@ class Persist:
         self._ranks: Collection[int] | None = None  # Those that run here, where they lived on; None: all were started, and others may come for what is here.
         self._held: dict[Path, tuple[int, Held]] = {}  # With the serial number it is about.
         self._took_s: dict[int, deque[float]] = {}  # By rank.
+        self.failures: deque[Refused] = deque(maxlen=64)  # Saves the disk did not take, until somebody takes note of them.
+        self._tries = 0  # That failed since one succeeded,
+        self._again_at = 0.0  # and when the next is made.
+        self._full = False  # The last failed for lack of room.
+        self._retried: dict[Path, int] = {}  # Serial numbers of contents that are offered once more.
+
+    @property
+    def generation(self) -> int:
+        return self._generation
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self._busy)
+
+    def prepared_bytes(self) -> int:
+        """What the buffer of rank 0 may hold: so much a save takes at least. 0 where that rank is not here."""
+        sizes = [path.stat().st_size for path, rank in self._heads.own() if rank == 0 and path.exists()]
+        return max(0, max(sizes, default=0) - DATA - SPARE_BYTES)
 
     async def run(self) -> None:
         while True:
             heads = self._heads.of_own()
+            self._offer_again(heads)
             self._begin_what_waits(heads)
             self._verify_what_was_left(heads)
             for path, rank, head in heads:
@@ -141,6 +179,33 @@ class Persist:
             if head is not None and head.said(Word.FAILED) and not head.said(Word.FREE):
                 say(path, Word.FAILED, 0)
 
+    def _offer_again(self, heads: list[tuple[Path, int, Head]]) -> None:
+        """The newest that the disk could not take of each rank, once it is time and there is room for it."""
+        failed = {}
+        for path, rank, head in sorted(heads, key=lambda one: one[2].seal.key):
+            if head.said(Word.FAILED) and not head.said(Word.FREE):
+                failed[rank] = path, head
+        if not failed or self._busy or time.monotonic() < self._again_at or any(head.is_waiting for _, _, head in heads):
+            return
+        self._again_at = time.monotonic() + _AGAIN_AFTER_S
+        if self._full and not self._has_room(sum(head.seal.data_bytes for _, head in failed.values())):
+            return
+        for rank, (path, head) in failed.items():
+            # From here on it is no longer swept as one that all ranks have answered for.
+            unmark_failed(self._checkpoints / head.seal.name, rank)
+            self._retried[path] = head.seal.serial
+            say(path, Word.FAILED, 0)
+
+    def _has_room(self, data_bytes: int) -> bool:
+        """Whether it is worth a try. Less than all of it may be enough, where chunks did not change: then the newest checkpoint tells."""
+        newest = newest_complete(self._checkpoints)
+        needs_bytes = min(data_bytes, newest.manifest.own_bytes) if newest is not None and newest.manifest.own_bytes else data_bytes
+        try:
+            left = os.statvfs(self._checkpoints)
+        except OSError:
+            return True  # The next try says what is wrong now.
+        return free_bytes(left) >= needs_bytes and (not left.f_files or left.f_favail > 0)
+
     def _make_own(self, copy: Path, rank: int) -> None:
         """What was held for another node is for a rank that runs here now. If it ran here before, what it left then goes for it."""
         both = [self._directory / f"snapshot-{rank}-{which}" for which in (0, 1)]
@@ -207,28 +272,55 @@ class Persist:
         head = buffer.head if buffer is not None else None
         if buffer is None or head is None or not head.is_waiting:
             return
+        again = self._retried.pop(path, None) == head.seal.serial
         try:
-            if other_rank_failed(self._checkpoints / head.seal.name, rank):
+            if not again and other_rank_failed(self._checkpoints / head.seal.name, rank):
                 with contextlib.suppress(OSError):  # What all ranks have answered for is swept; without this rank's word it would stay.
                     mark_failed(Disk(), self._checkpoints, Shard(**buffer.note()["shard"]))
-                say(path, Word.FREE, head.seal.serial)  # It will never be complete, so that the next save can be: all ranks are free for it.
+                # What not all ranks have will never be complete, so that the next save can be: all are free for it. Else all of them try it again.
+                say(path, Word.FAILED if self._is_sealed_soon(path, head.seal.key) else Word.FREE, head.seal.serial)
                 return
             if not (self._checkpoints / head.seal.name / MANIFEST).exists():  # A disk that was gone may come back with it.
                 began = time.monotonic()
                 persist(buffer, indexing=indexing)
                 self._took_s.setdefault(rank, deque(maxlen=_RECENT)).append(time.monotonic() - began)
             say(path, Word.DURABLE, head.seal.serial)
-        except Exception as error:  # Whatever it was: the worker is told, older checkpoints are kept, and the next save is tried.
-            print(f"holdfast agent: {head.seal.name} in {path.name} could not be made durable: {error!r}", file=sys.stderr, flush=True)
-            say(path, Word.FAILED, head.seal.serial)
+            self._tries = 0
+        except Exception as error:  # Whatever it was: the worker is told, older checkpoints are kept, and it is tried again.
+            self._note_failure(path, head, error)
         now = peek(path)
         if now is not None:
             self._free_if_it_may_go(rank, path, now)
 
+    def _note_failure(self, path: Path, head: Head, error: Exception) -> None:
+        number = error.errno or 0 if isinstance(error, OSError) else 0
+        self._full = number in (errno.ENOSPC, errno.EDQUOT)
+        self._again_at = time.monotonic() + min(_AGAIN_AFTER_S * 2**self._tries, _AGAIN_AFTER_S_MAX)
+        self._tries = min(self._tries + 1, 16)
+        try:
+            left = free_bytes(os.statvfs(self._checkpoints))
+        except OSError:
+            left = None
+        self.failures.append(Refused(key=head.seal.key, errno=number, said=os.strerror(number) if number else str(error), free_bytes=left))
+        with contextlib.suppress(OSError):  # Our log may be on the same disk.
+            print(f"holdfast agent: {head.seal.name} in {path.name} could not be made durable: {error!r}", file=sys.stderr, flush=True)
+        say(path, Word.ERRNO, number)
+        say(path, Word.FAILED, head.seal.serial)
+
+    def _is_sealed_soon(self, path: Path, key: tuple[int, int]) -> bool:
+        """Whether every rank has it in memory. The last may have sealed it just now; unless the next save needs this buffer, that is waited for."""
+        other, deadline = path.with_name(f"{path.name[:-1]}{1 - int(path.name[-1])}"), time.monotonic() + _SEALED_WAIT_S
+        while key > self.sealed and time.monotonic() < deadline:
+            beside = peek(other)
+            if beside is None or (beside.is_sealed and not beside.said(Word.FREE)):
+                break
+            time.sleep(_LOOK_EVERY_S)
+        return key <= self.sealed
+
     def _free_if_it_may_go(self, rank: int, path: Path, head: Head) -> None:
         if not head.is_sealed or head.is_waiting or head.said(Word.FREE) or self._sending[path]:
             return
-        if self.may_go(head.seal.key) or self._never_whole(rank, head):
+        if self.may_go(head.seal.key) or self._never_whole(rank, head) or (head.said(Word.FAILED) and self._disk_has_newer(head.seal.key)):
             say(path, Word.FREE, head.seal.serial)
 
     def _doubt_if_the_disk_is_gone(self, path: Path, head: Head) -> None:
@@ -259,6 +351,11 @@ class Persist:
             if not (head.said(Word.SOUND) or head.said(Word.DAMAGED)):
                 task = self._verifying[path] = asyncio.create_task(asyncio.to_thread(_verify, path, head))
                 task.add_done_callback(lambda _, path=path: self._verifying.pop(path, None))  # type: ignore[misc]
+
+
+def free_bytes(disk: os.statvfs_result) -> int:
+    """What may still be written. Some is kept back, and only root may use it."""
+    return (disk.f_bfree if os.geteuid() == 0 else disk.f_bavail) * disk.f_frsize
 
 
 def _verify(path: Path, head: Head) -> None:

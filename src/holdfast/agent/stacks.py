@@ -19,6 +19,7 @@ from holdfast.agent import tree
 
 STACK_SIGNAL = signal.SIGRTMIN + 11
 STACK_BYTES_MAX = 64 << 10
+_MAIN = "Current thread"  # The one that took the signal, which is the main one. It comes last.
 
 
 def stack_path(state: Path, generation: int, rank: int) -> Path:
@@ -57,16 +58,16 @@ async def _py_spy(spy: str, pid: int, within_s: float) -> str:
 
 async def _by_signal(pid: int, path: Path, within_s: float) -> str:
     """Ask by signal and wait until the answer has stopped growing."""
-    before = size = _size(path)
+    before = written = size(path)
     if not ask(pid):
         return ""
     deadline = time.monotonic() + within_s / 2
     while time.monotonic() < deadline:
         await asyncio.sleep(0.02)
-        now = _size(path)
-        if now > before and now == size:
+        now = size(path)
+        if now > before and now == written:
             return read_since(path, before)
-        size = now
+        written = now
     return read_since(path, before)
 
 
@@ -89,10 +90,10 @@ def read_since(path: Path, offset: int) -> str:
         return ""
 
 
-def newest(path: Path) -> str:
-    """The last answer in the file; what a detector compares with the one before."""
-    text = read_since(path, max(0, _size(path) - STACK_BYTES_MAX))
-    return text.rpartition("Current thread")[2] if "Current thread" in text else text
+def newest(path: Path, since: int) -> str:
+    """Returns the last answer in the file that was written behind byte `since`; empty where there is none."""
+    text = read_since(path, max(since, size(path) - STACK_BYTES_MAX))
+    return text[max(text.rfind(_MAIN), 0) :]
 
 
 def _handles(pid: int, signum: int) -> bool:
@@ -105,7 +106,7 @@ def _handles(pid: int, signum: int) -> bool:
     return bool(caught >> (signum - 1) & 1)
 
 
-def _size(path: Path) -> int:
+def size(path: Path) -> int:
     try:
         return path.stat().st_size
     except OSError:

@@ -25,7 +25,7 @@ JOB_MARK: Final = "HOLDFAST_JOB"
 NODE_MARK: Final = "HOLDFAST_NODE"
 KILL_WAIT_S: Final = 5.0
 _LOOK_EVERY_S: Final = 0.01
-_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +62,7 @@ def read(pid: int) -> Process | None:
         os.close(fd)
     return Process(
         pid=pid, parent=int(fields[1]), session=int(fields[3]), state=fields[0].decode(), threads=int(fields[17]),
-        cpu_s=(int(fields[11]) + int(fields[12])) / _TICKS_PER_S, memory_bytes=int(fields[21]) * mmap.PAGESIZE, start_ticks=int(fields[19]),
+        cpu_s=(int(fields[11]) + int(fields[12])) / TICKS_PER_S, memory_bytes=int(fields[21]) * mmap.PAGESIZE, start_ticks=int(fields[19]),
     )  # fmt: skip
 
 
@@ -109,7 +109,7 @@ def started_at(pid: int) -> float:
     process = read(pid)
     if process is None:
         return float("inf")
-    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + process.start_ticks / _TICKS_PER_S
+    return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + process.start_ticks / TICKS_PER_S
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:

@@ -62,7 +62,7 @@ class Uploads:
         self._checkpoints, self._url, self._keep, self._say, self._look_every_s = checkpoints, url, keep, say, look_every_s
         self._remote: Remote | None = None
         self._there: set[str] | None = None  # Names that are in the store, or were until no rule wanted them there: they are not sent again.
-        self._failures = 0
+        self.failures = 0
         self._failing: type[Exception] | None = None  # The kind that was last told of.
         self._status = UploadStatus()
         self._stop, self._wake = threading.Event(), threading.Event()
@@ -91,7 +91,7 @@ class Uploads:
         deadline = time.monotonic() + within_s
         self._look_every_s = _FINISH_LOOK_EVERY_S
         self._wake.set()
-        while (missing := await asyncio.to_thread(self._newest_missing)) and not self._failures and time.monotonic() < deadline:
+        while (missing := await asyncio.to_thread(self._newest_missing)) and not self.failures and time.monotonic() < deadline:
             await asyncio.sleep(_FINISH_LOOK_EVERY_S)
         self.stop()
         return missing
@@ -110,9 +110,9 @@ class Uploads:
             self._wake.clear()
 
     def _pause_s(self) -> float:
-        if not self._failures:
+        if not self.failures:
             return self._look_every_s
-        return self._look_every_s + random.uniform(0, min(_PAUSE_S_MAX, _PAUSE_S * 2 ** min(self._failures, 10)))
+        return self._look_every_s + random.uniform(0, min(_PAUSE_S_MAX, _PAUSE_S * 2 ** min(self.failures, 10)))
 
     def _send_what_waits(self) -> None:
         """One checkpoint after the other, and a new look before each: by then there may be a newer one."""
@@ -169,14 +169,14 @@ class Uploads:
         if self._failing is not type(error):
             self._say(f"checkpoints are not uploaded: {told} Training goes on, and it is tried again.")
         self._failing = type(error)
-        self._failures += 1
+        self.failures += 1
         waiting = tuple(name for name in (self._status.sending, *self._status.waiting) if name)
         self._status = replace(self._status, sending="", waiting=waiting, error=told)
 
     def _note_success(self) -> None:
-        if self._failures:
-            self._say(f"uploading checkpoints works again, after {self._failures} failed tries.")
-        self._failures, self._failing = 0, None
+        if self.failures:
+            self._say(f"uploading checkpoints works again, after {self.failures} failed tries.")
+        self.failures, self._failing = 0, None
         newest = next((one.step for one in list_complete(self._checkpoints) if one.name in self._names_there()), self._status.step)
         self._status = replace(self._status, sending="", error="", step=newest)
 
@@ -215,6 +215,11 @@ class Sender:
         self._uploads = Uploads(self._checkpoints, self._url)
         self._uploads.start()
         return self._uploads
+
+    @property
+    def lasting_error(self) -> str:
+        """What is wrong with the store, once a second try has failed too: one that stumbled is asked again within seconds."""
+        return self._uploads.status.error if self._uploads is not None and self._uploads.failures > 1 else ""
 
     def reading(self) -> Uploading | None:
         if self._uploads is None:

@@ -1,4 +1,4 @@
-"""The warm parent: one process per job and node that has torch imported already, and of which every worker is a fork.
+"""The warm parent: one process per job and node that starts every worker, reaps it, and has a template of it with torch imported already.
 
     python warm.py --socket PATH --state DIR [--preimport MODULE …] [--no-warm]
 
@@ -9,8 +9,13 @@ runs in the job's own interpreter, where Holdfast need not be installed.
     the agent says   fork, stop, renew, lease, list, end                           each with "do" and "id"
     and is told      ready, started, store, exited, stopped, renewed, list, refused   each with "told"
 
-    main ─► listen ─► import ─► Parent.serve ──► Parent._fork ─┬─ parent: goes on serving
-                                                               └─ child: a Plan is RETURNED, up to the last lines of this file, and runs there
+    main ─► listen ─► Parent.serve ─┬─► Parent._fork ────┬─ parent: goes on serving
+                                    │                    └─ child: a Plan is RETURNED, up to the last lines of this file, and runs there
+                                    └─► be_template: imports, and forks twice for each worker: a Plan is returned there too, in the second child
+
+The parent itself imports nothing, so that the first ranks start at once and import for themselves, as under torchrun, while the template imports. From when
+the template is ready, workers are forks of it, and are the parent's children all the same: the process between them ends, and the kernel hands the worker
+to the nearest subreaper above. So there is one that reaps, whatever a worker is a fork of, and a template that dies takes no worker along.
 
 A worker must not be able to tell that it was forked: its stack is as shallow as under `python script.py`, no clean-up of the parent's runs in it,
 and it gets none of the parent's descriptors, signal handlers or random state.
@@ -34,6 +39,7 @@ import faulthandler
 import functools
 import gc
 import importlib
+import importlib.util
 import json
 import os
 import runpy
@@ -62,11 +68,14 @@ OUTBOX_BYTES_MAX = 16 << 20  # An agent that reads nothing is disconnected; it a
 TAIL_BYTES = 8 << 10
 ERROR_BYTES_MAX = 64 << 10
 EXITS_KEPT = 256
+_TURN_S = 2.0  # The loop comes round at least this often, so that a longer gap says that this process was stopped.
 LEFTOVER_GRACE_S = 2.0  # What descendants get between SIGTERM and SIGKILL once their worker is gone.
+_GIVE_WAY_TIMES, _GIVE_WAY_S_MAX = 10.0, 5.0  # The template pauses so many times as long as it had to wait for a processor, and in all no longer than this.
 STOP_POLL_S = 0.005  # Grandchildren die without telling us; a running stop looks this often.
 STACK_SIGNAL = signal.SIGRTMIN + 11  # Makes a forked worker write the stacks of all its threads.
 
 GENERATION_MARK = "HOLDFAST_GENERATION"
+_TITLE_ROOM = 1024  # See _write_title.
 _PLACEHOLDER = "_" * 20  # Room for the longest 64-bit number; see _mark_generation.
 _LEASE_LOST_CODE = 75
 _CANNOT_RUN_CODE, _NOT_FOUND_CODE = 126, 127  # A shell's codes for a program that cannot be run, and for one that is not there.
@@ -119,10 +128,11 @@ class Plan:
     order: Order
     parent_pid: int
     output_fd: int
-    report_fd: int  # -1 for a worker. A store writes its port here.
+    listen_fd: int  # -1 for a worker. A store serves here.
     keep_fds: frozenset[int]  # What imported modules hold open; theirs, not ours.
     oom_score_adj: str | None
     mark_address: int
+    go_fd: int = -1  # Of the template's forks: where the parent says that it knows of this one. Without that word it must not run.
 
 
 # ---------------------------------------------------------------------------------------------------------------- output
@@ -282,18 +292,57 @@ class Process:
     alive: bool
 
 
-class Parent:
-    """Everything this process knows and does once it has imported what it should."""
+class Template:
+    """The template, as the parent knows it: a process that has imported what workers import, and forks them for the parent."""
 
-    def __init__(self, options: argparse.Namespace, listener: socket.socket, imports: dict[str, float | None], oom_score_adj: str | None) -> None:
+    def __init__(self, pid: int, connection: socket.socket, *, wait_s: float) -> None:
+        self.pid, self.socket, self.is_ready = pid, connection, False
+        connection.settimeout(wait_s)
+
+    def hear(self) -> dict[str, Any] | None:
+        """What it says of itself when it has imported all; None once it has ended. It says nothing else unasked."""
+        try:
+            return json.loads(_receive(self.socket)) if not self.is_ready else None
+        except (OSError, EOFError):
+            return None
+
+    def fork(self, plan: Plan) -> int | None:
+        """Have it fork a worker, which is our child. -1: there is no further process; None: the template does not answer, and is ended."""
+        go_fd, say_go_fd = os.pipe2(os.O_CLOEXEC)
+        try:
+            _send(self.socket, json.dumps(plan.order.__dict__).encode(), [plan.output_fd, go_fd, *([plan.listen_fd] if plan.listen_fd >= 0 else [])])
+            pid = int(_receive(self.socket))
+            os.write(say_go_fd, b"g")
+            return pid
+        except (OSError, EOFError):
+            self.kill()  # Its end is heard where everything is.
+            return None
+        finally:
+            os.close(go_fd)
+            os.close(say_go_fd)
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        """It is reaped like any orphan."""
+        self.kill()
+        self.socket.close()
+
+
+class Parent:
+    """Everything this process knows and does."""
+
+    def __init__(self, options: argparse.Namespace, listener: socket.socket, oom_score_adj: str | None) -> None:
         self._options = options
         self._listener = listener
-        self._imports = imports
         self._oom_score_adj = oom_score_adj
         self._pid = os.getpid()
         self._mark_address = _mark_address()
-        self._unsafe = _unsafe_to_fork()
-        self._keep_fds = frozenset(_open_fds()) - {0, 1, 2, listener.fileno()}
+        self._template: Template | None = None
+        self._templates: set[int] = set()  # Process ids, also of one that was told to go and is not reaped yet.
+        self._facts: dict[str, Any] = {"imports": {}, "torch": None, "threads": 1, "unsafe": ""}  # What the last template said of itself.
         self._agent: Agent | None = None
         self._children: dict[int, Child] = {}
         self._pids: dict[str, int] = {}  # By order id: an order that comes twice is carried out once.
@@ -305,16 +354,19 @@ class Parent:
         self._end_code: int | None = None
         self._term_seen = False
         self._lease_until_s = time.monotonic() + options.orphan_grace_s
+        self._turned_at_s = time.monotonic()  # When the loop last came round.
         self._exits_fd = os.open(os.path.join(options.state, "exits.jsonl"), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         self._wake_fd, self._wake_write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         # poll() and not epoll: it has no descriptor of its own that a child could share with us.
         self._poll = select.poll()
-        self._readers: dict[int, Callable[[], Plan | None]] = {}
+        self._readers: dict[int, Callable[[], Plan | socket.socket | None]] = {}
 
     # ------------------------------------------------------------------------------------------------------ the loop
 
-    def serve(self) -> Plan | None:
+    def serve(self) -> Plan | socket.socket | None:
         """Serve until the end, and return None; in a child just forked, return what it has to become."""
+        if not self._options.no_warm and (connection := self._start_template()) is not None:
+            return connection
         self._read_from(self._wake_fd, self._woken)
         self._read_from(self._listener.fileno(), self._accept)
         signal.set_wakeup_fd(self._wake_write_fd, warn_on_full_buffer=False)
@@ -325,9 +377,9 @@ class Parent:
             self._collect_exits()  # First of all: a death must be told in milliseconds, however much the others print.
             for fd in ready:
                 reader = self._readers.get(fd)
-                plan = reader() if reader is not None else None
-                if plan is not None:
-                    return plan
+                child = reader() if reader is not None else None
+                if child is not None:
+                    return child
             # Only now: an agent that renewed while we could not look has renewed in time.
             self._end_if_due()
             self._advance_stops()
@@ -342,11 +394,11 @@ class Parent:
 
     def _wait_ms(self) -> int:
         now = time.monotonic()
-        waits = [max(0.0, self._lease_until_s - now)] if self._end_code is None else []
+        waits = [min(_TURN_S, max(0.0, self._lease_until_s - now))] if self._end_code is None else []
         waits += [max(0.0, stop.deadline_s - now) if stop.phase == "ask" else STOP_POLL_S for stop in self._stops]
         return min(int(min(waits) * 1000) + 1, 60_000)
 
-    def _read_from(self, fd: int, reader: Callable[[], Plan | None]) -> None:
+    def _read_from(self, fd: int, reader: Callable[[], Plan | socket.socket | None]) -> None:
         self._readers[fd] = reader
         self._poll.register(fd, select.POLLIN)
 
@@ -362,6 +414,11 @@ class Parent:
         self._term_seen = True
 
     def _end_if_due(self) -> None:
+        now, before = time.monotonic(), self._turned_at_s
+        self._turned_at_s = now
+        if now - before > 2 * _TURN_S:
+            # We were stopped ourselves, by a terminal or a laptop that sleeps, and so may the agent have been: that time counts against nobody.
+            self._lease_until_s += now - before
         if self._end_code is not None:
             return
         if self._term_seen:
@@ -385,10 +442,11 @@ class Parent:
         self._disconnect()
         self._agent = Agent(fd=connection.detach())
         self._read_from(self._agent.fd, self._listen)
-        self._tell(
-            "ready", pid=self._pid, python=sys.version.split()[0], executable=sys.executable, imports=self._imports,
-            torch=getattr(sys.modules.get("torch"), "__version__", None), threads=len(os.listdir("/proc/self/task")), unsafe=self._unsafe,
-        )  # fmt: skip
+        if self._template is None or self._template.is_ready:
+            self._tell_ready()
+
+    def _tell_ready(self) -> None:
+        self._tell("ready", pid=self._pid, python=sys.version.split()[0], executable=sys.executable, **self._facts)
 
     def _disconnect(self) -> None:
         if self._agent is not None:
@@ -489,6 +547,9 @@ class Parent:
             self._tell("started", id=order.id, generation=order.generation, rank=order.rank, pid=self._pids[order.id], again=True)
             return None
         self._refuse_if_fenced(order.generation)
+        if order.role == "store" and not self._has_torch():
+            self._tell("store", id=order.id, generation=order.generation, port=None)
+            return None
         how, because = self._how(order)
         read_fd, output_fd = os.pipe2(os.O_CLOEXEC)
         os.set_blocking(read_fd, False)
@@ -501,36 +562,54 @@ class Parent:
         if order.error is not None:
             with contextlib.suppress(OSError):
                 os.unlink(order.error)  # Left over from another life of the same name, it would be taken for this one's.
-        report_read_fd, report_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK) if order.role == "store" else (-1, -1)
-        pid = _fork_quietly()
+        try:
+            listener = _listen_for_ranks(order.host) if order.role == "store" else None
+        except OSError as error:
+            os.close(output_fd)
+            output.close()
+            raise Refusal(f"no store can listen at {order.host}: {error.strerror}; --host is an address of this machine") from error
+        plan = Plan(
+            order=order if how == order.how else _with_how(order, how), parent_pid=self._pid, output_fd=output_fd,
+            listen_fd=listener.fileno() if listener is not None else -1, keep_fds=frozenset(), oom_score_adj=self._oom_score_adj,
+            mark_address=self._mark_address,
+        )  # fmt: skip
+        pid = self._template.fork(plan) if how == "fork" and self._template is not None and self._template.is_ready else None
+        if pid is None:
+            pid = _fork_quietly()
         if pid == 0:
             self._let_go()
-            return Plan(
-                order=order if how == order.how else _with_how(order, how), parent_pid=self._pid, output_fd=output_fd, report_fd=report_fd,
-                keep_fds=self._keep_fds, oom_score_adj=self._oom_score_adj, mark_address=self._mark_address,
-            )  # fmt: skip
+            if listener is not None:
+                listener.detach()
+            return plan
+        port = listener.getsockname()[1] if listener is not None else None
         os.close(output_fd)
-        if report_fd >= 0:
-            os.close(report_fd)
+        if listener is not None:
+            listener.close()
         if pid < 0:
             output.close()
-            if report_read_fd >= 0:
-                os.close(report_read_fd)
             raise Refusal("the system gives no further process; look at `ulimit -u`, the cgroup's pids.max and free memory")
-        child = Child(order=order, pid=pid, how=how, started_ns=time.monotonic_ns(), output=output, born=order.generation, born_rank=order.rank)
-        self._book(child, because, report_read_fd)
+        self._book(
+            Child(
+                order=order, pid=pid, how=how, started_ns=time.monotonic_ns(), output=output, born=order.generation, born_rank=order.rank, port=port
+            ), because,
+        )  # fmt: skip
         return None
 
-    def _book(self, child: Child, because: str, report_fd: int) -> None:
+    def _book(self, child: Child, because: str) -> None:
         order = child.order
         self._children[child.pid] = child
         self._pids[order.id] = child.pid
         if order.role == "worker":
             self._sessions[child.pid] = order.generation, _start_ticks(child.pid)
         self._read_from(child.output.fd, lambda: self._copy(child.output))
-        if report_fd >= 0:
-            self._read_from(report_fd, lambda: self._hear_store(child, report_fd))
         self._tell("started", id=order.id, generation=order.generation, rank=order.rank, role=order.role, pid=child.pid, how=child.how, because=because)
+        if child.port is not None:
+            # It listens already: a rank that calls is served once the store has imported torch, and imports its own meanwhile.
+            self._tell("store", id=order.id, generation=order.generation, port=child.port, pid=child.pid)
+
+    def _has_torch(self) -> bool:
+        """Whether a store can be made: asked before its port is told, because without one the ranks have to find each other on their own."""
+        return self._facts["imports"].get("torch", 0.0) is not None and importlib.util.find_spec("torch") is not None
 
     def _refuse_if_fenced(self, generation: int) -> None:
         if self._end_code is not None:
@@ -544,12 +623,11 @@ class Parent:
             return order.how, ""
         if not order.python:
             return "exec", "it is not a Python script"
-        if self._unsafe:
-            return "exec", self._unsafe
         for name, value in order.env.items():
             if name.startswith(_LOAD_TIME) and name not in _LOAD_TIME_EXCEPT and value != os.environ.get(name):
                 return "exec", f"{name} is read when libraries are loaded, and is {os.environ.get(name)!r} here and not {value!r}"
-        return "fork", ""
+        importing = "what it needs is still being imported" if self._template is not None and not self._template.is_ready else ""
+        return "fork", self._facts["unsafe"] or importing
 
     def _let_go(self) -> None:
         """In the child: no object may close, when it is collected, a number that by then is one of the worker's own descriptors."""
@@ -560,16 +638,90 @@ class Parent:
             self._forget(output.fd)
             output.close()
 
-    def _hear_store(self, child: Child, fd: int) -> None:
-        try:
-            text = os.read(fd, 64)
-        except BlockingIOError:
-            return  # The number was another descriptor's when it was said to be ready.
-        self._forget(fd)
-        os.close(fd)
-        if text:
-            child.port = int(text)
-            self._tell("store", id=child.order.id, generation=child.order.generation, port=child.port, pid=child.pid)
+    # ---------------------------------------------------------------------------------------------------- the template
+
+    def _start_template(self) -> socket.socket | None:
+        """Returns the connection to us in the template itself, and None here."""
+        ours, theirs = socket.socketpair()
+        pid = _fork_quietly()
+        if pid == 0:
+            self._let_go()
+            ours.detach()
+            return theirs
+        theirs.close()
+        if pid < 0:
+            ours.close()
+            self._go_without_template("the system gives no further process")
+            return None
+        self._template = Template(pid, ours, wait_s=self._options.template_wait_s)
+        self._templates.add(pid)
+        self._read_from(ours.fileno(), self._hear_template)
+        return None
+
+    def _hear_template(self) -> socket.socket | None:
+        """It has imported all, or it has ended. One that had been ready is replaced; one that never was would end in the same way again."""
+        template = self._template
+        assert template is not None
+        was_ready, facts = template.is_ready, template.hear()
+        if facts is not None:
+            self._facts = facts
+            template.is_ready = not facts["unsafe"]
+            if template.is_ready:
+                self._tell_ready()
+                return None
+        self._forget(template.socket.fileno())
+        template.end()
+        self._template = None
+        if was_ready and self._end_code is None:
+            return self._start_template()
+        self._go_without_template(facts["unsafe"] if facts is not None else "the process that imported torch in advance has ended")
+        return None
+
+    def _go_without_template(self, why: str) -> None:
+        self._facts["unsafe"] = why
+        if self._end_code is None:
+            print(f"holdfast: every worker imports for itself: {why}", file=sys.stderr, flush=True)
+            self._tell_ready()
+
+    def be_template(self, connection: socket.socket) -> Plan:
+        """Imports, and forks whenever the parent says so. Runs in the template, returns in a worker."""
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != self._pid:
+            os._exit(1)
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM):
+            signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, [])
+        _close_all_but(frozenset({connection.fileno()}))
+        _show_as("holdfast template", f"[{os.environ.get('HOLDFAST_JOB', '')} on {os.environ.get('HOLDFAST_NODE', '')}]", "holdfast-template")
+        give_way = _GiveWay()
+        sys.meta_path.insert(0, give_way)
+        imports = _import_all(["torch", "torch._dynamo", *self._options.preimport])
+        with contextlib.suppress(ValueError):
+            sys.meta_path.remove(give_way)
+        gc.collect()
+        gc.freeze()
+        facts = {
+            "imports": imports, "torch": getattr(sys.modules.get("torch"), "__version__", None), "threads": len(os.listdir("/proc/self/task")),
+            "unsafe": _unsafe_to_fork(),
+        }  # fmt: skip
+        keep_fds = frozenset(_open_fds()) - {0, 1, 2, connection.fileno()}  # What imported modules hold open; theirs, not ours.
+        _send(connection, json.dumps(facts).encode())
+        while True:
+            try:
+                text, fds = _receive_with_fds(connection)
+            except (OSError, EOFError):
+                os._exit(0)
+            pid = _fork_twice()
+            if pid == 0:
+                connection.detach()
+                return Plan(
+                    order=Order(**json.loads(text)), parent_pid=self._pid, output_fd=fds[0], go_fd=fds[1], listen_fd=fds[2] if len(fds) > 2 else -1,
+                    keep_fds=keep_fds, oom_score_adj=self._oom_score_adj, mark_address=self._mark_address,
+                )  # fmt: skip
+            for fd in fds:
+                os.close(fd)
+            _send(connection, str(pid).encode())
 
     # --------------------------------------------------------------------------------------------------------- exits
 
@@ -617,6 +769,7 @@ class Parent:
             if end is None or end.si_pid in self._children:
                 return  # A worker that died this very moment: the wake-up it sent brings us back.
             os.waitpid(end.si_pid, 0)
+            self._templates.discard(end.si_pid)
 
     # ------------------------------------------------------------------------------------------------------ stopping
 
@@ -638,6 +791,8 @@ class Parent:
             child.order = Order(**{**child.order.__dict__, "generation": generation, "id": f"{renew_id}/{rank}", "rank": rank, "log": log})
             self._sessions[pid] = generation, self._sessions[pid][1]
             self._pids[child.order.id] = pid
+            if child.how == "fork":
+                _write_title(pid, *_title(child.order))
         self._tell("renewed", id=renew_id, generation=generation, pids=sorted(places))
 
     def _end(self, *, how: str, grace_s: float, code: int) -> None:
@@ -692,14 +847,15 @@ class Parent:
             stop.quiet_looks = 0
             return members if stop.phase == "kill" and now >= stop.deadline_s else None
         stop.quiet_looks += 1
-        return [] if stop.quiet_looks >= 2 or not self._has_children() else None
+        return [] if stop.quiet_looks >= 2 or self._has_no_children() else None
 
-    def _has_children(self) -> bool:
+    def _has_no_children(self) -> bool:
+        """But for the template. A child leaves the kernel's list when we reap it, and never before."""
         try:
-            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-        except ChildProcessError:
-            return False
-        return True
+            with open(f"/proc/self/task/{self._pid}/children", "rb") as file:
+                return self._templates.issuperset(map(int, file.read().split()))
+        except OSError:
+            return False  # A kernel without that list: the second look says it.
 
     def _workers(self, generation: int | None) -> list[Child]:
         return [child for child in self._children.values() if child.order.role == "worker" and generation in (None, child.order.generation)]
@@ -713,7 +869,8 @@ class Parent:
         for process in _processes():
             below.setdefault(process.parent, []).append(process)
         members: list[int] = []
-        waiting = [process for process in below.get(self._pid, []) if self._belongs(process, generation) and not self._is_kept(process, keep)]
+        ours = [process for process in below.get(self._pid, []) if generation is None or process.pid not in self._templates]
+        waiting = [process for process in ours if self._belongs(process, generation) and not self._is_kept(process, keep)]
         while waiting:
             process = waiting.pop()
             waiting += below.get(process.pid, [])
@@ -910,6 +1067,57 @@ def _fork_quietly() -> int:
     return pid
 
 
+def _fork_twice() -> int:
+    """Fork a child of the process between, whose end makes it a child of the nearest subreaper. Returns its pid once it is that, and 0 in the child. -1: there
+    is no further process."""
+    read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
+    between = _fork_quietly()
+    if between == 0:
+        pid = _fork_quietly()
+        if pid == 0:
+            return 0
+        os.write(write_fd, str(pid).encode())
+        os._exit(0)
+    os.close(write_fd)
+    said = os.read(read_fd, 32) if between > 0 else b""
+    os.close(read_fd)
+    if between > 0:
+        os.waitpid(between, 0)
+    return int(said or -1)
+
+
+def _send(connection: socket.socket, data: bytes, fds: list[int] | None = None) -> None:
+    socket.send_fds(connection, [struct.pack("I", len(data))], fds or [])
+    connection.sendall(data)
+
+
+def _receive(connection: socket.socket) -> bytes:
+    return _receive_with_fds(connection)[0]
+
+
+def _receive_with_fds(connection: socket.socket) -> tuple[bytes, list[int]]:
+    head, fds, _, _ = socket.recv_fds(connection, 4, 3)
+    data, size = b"", struct.unpack("I", head)[0] if len(head) == 4 else 1
+    while len(data) < size:
+        part = connection.recv(min(size - len(data), 1 << 20))
+        if not part:
+            raise EOFError
+        data += part
+    return data, fds
+
+
+def _listen_for_ranks(host: str) -> socket.socket:
+    """We bind ourselves, because torch's store would listen on every address of the machine."""
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    try:
+        listener.bind((host, 0))
+        listener.listen(4096)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
 def _unsafe_to_fork() -> str:
     """Why a fork of this process would be broken; empty when it is fine."""
     if threading.active_count() > 1:
@@ -945,6 +1153,54 @@ def _mark_address() -> int:
     return environment_start + len(before[0]) + len(GENERATION_MARK) + 1
 
 
+def _show_as(title: str, mark: str, name: str) -> None:
+    """What `ps`, `pgrep -f` and `nvidia-smi` show of this process, and the name in `top`."""
+    with contextlib.suppress(OSError), open("/proc/self/comm", "wb") as file:
+        file.write(os.fsencode(name))  # The kernel keeps 15 bytes.
+    _write_title(os.getpid(), title, mark)
+
+
+def _write_title(pid: int, title: str, mark: str) -> None:
+    """Show this process, or a fork of it, as `title mark`; a title that is too long is cut.
+
+    /proc/PID/cmdline shows the memory in which a program got its arguments. The parent starts with room in it, and every fork has that memory at the same
+    place. Its last byte stays zero: else the kernel would take the environment, which comes next, for more of it.
+    """
+    start, end = _arguments_of(os.getpid())
+    if _arguments_of(pid) != (start, end):
+        return  # It has become another program since.
+    with contextlib.suppress(OSError):
+        behind = os.fsencode(f" {mark}")
+        shown = os.fsencode(title)[: max(0, end - start - 1 - len(behind))] + behind
+        with open(f"/proc/{pid}/mem", "r+b", buffering=0) as memory:
+            memory.seek(start)
+            memory.write(shown[: end - start - 1].ljust(end - start, b"\0"))
+
+
+def _arguments_of(pid: int) -> tuple[int, int]:
+    """Where the arguments lie in a process's memory."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        fields = file.read().rpartition(b")")[2].split()
+    return int(fields[45]), int(fields[46])
+
+
+def _title(order: Order) -> tuple[str, str]:
+    """Returns the title of a worker: as it would have been started by hand, with its place behind it."""
+    said = [os.path.basename(sys.executable), *(["-m"] if order.module else []), *order.argv]
+    return " ".join(said), _place(order)
+
+
+def _place(order: Order) -> str:
+    return f"[holdfast {os.environ.get('HOLDFAST_JOB', '')} rank {order.rank}]"
+
+
+def _show_child(order: Order) -> None:
+    if order.role == "store":
+        _show_as("holdfast store", f"[{os.environ.get('HOLDFAST_JOB', '')}]", "holdfast-store")
+    else:
+        _show_as(*_title(order), order.argv[0].rpartition(".")[2] if order.module else os.path.basename(order.argv[0]))
+
+
 def _marked_generation(pid: int) -> int | None:
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
@@ -962,6 +1218,8 @@ def _marked_generation(pid: int) -> int | None:
 def become(plan: Plan) -> None:
     """Turn this fork into a process like any other that was just started."""
     order = plan.order
+    if plan.go_fd >= 0 and not os.read(plan.go_fd, 1):
+        os._exit(1)  # The parent waited too long, and has started another one in its place.
     if not _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL) or os.getppid() != plan.parent_pid:
         os._exit(1)  # The parent died before it could be watched.
     outside = _enter_groups(order)  # First: whatever it uses from here on is its own.
@@ -975,6 +1233,7 @@ def become(plan: Plan) -> None:
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
             file.write(plan.oom_score_adj)
     _set_environment(order, plan.mark_address)
+    _show_child(order)
     try:
         os.chdir(order.cwd or ".")
     except OSError as error:
@@ -1025,7 +1284,7 @@ def _take_output(plan: Plan) -> None:
     nothing_fd = os.open(os.devnull, os.O_RDONLY)
     for source, target in ((nothing_fd, 0), (plan.output_fd, 1), (plan.output_fd, 2)):
         os.dup2(source, target, inheritable=True)
-    _close_all_but(plan.keep_fds | ({plan.report_fd} if plan.report_fd >= 0 else frozenset()))
+    _close_all_but(plan.keep_fds | {plan.listen_fd})
 
 
 def _set_environment(order: Order, mark_address: int) -> None:
@@ -1047,7 +1306,8 @@ def run_program(order: Order) -> NoReturn:
     """Become another program; a Python script is run by this interpreter, afresh."""
     argv = list(order.argv)
     if order.python:
-        argv = [sys.executable, "-u", *(["-m"] if order.module else []), *argv]
+        # The interpreter passes over options behind -X that it does not know: this one is for those who look at the command line.
+        argv = [sys.executable, "-u", "-X", f"holdfast={_place(order)}", *(["-m"] if order.module else []), *argv]
     # Looked for here, because execvp takes a directory on the PATH that may not be read for a program that may not be run.
     program = argv[0] if "/" in argv[0] else shutil.which(argv[0])
     if program is None:
@@ -1059,18 +1319,12 @@ def run_program(order: Order) -> NoReturn:
         _give_up(f"{argv[0]!r} cannot be started: {error.strerror}", _NOT_FOUND_CODE if missing else _CANNOT_RUN_CODE)
 
 
-def run_store(order: Order, report_fd: int) -> NoReturn:
+def run_store(order: Order, listen_fd: int) -> NoReturn:
     """Be the generation's store. It is a process of its own because its threads, in the process that forks, would deadlock the children."""
     distributed: Any = importlib.import_module("torch.distributed")
-    family = socket.AF_INET6 if ":" in order.host else socket.AF_INET
-    with socket.socket(family) as listener:
-        # We bind ourselves, because the store would listen on every address of the machine.
-        listener.bind((order.host, 0))
-        listener.listen(4096)
+    with socket.socket(fileno=listen_fd) as listener:
         port = listener.getsockname()[1]
-        store = distributed.TCPStore(order.host, port, None, True, wait_for_workers=False, master_listen_fd=listener.detach())
-    os.write(report_fd, str(store.port).encode())
-    os.close(report_fd)
+        _store = distributed.TCPStore(order.host, port, None, True, wait_for_workers=False, master_listen_fd=listener.detach())
     while True:
         signal.pause()
 
@@ -1188,44 +1442,44 @@ def _write_error(error: BaseException) -> None:
 
 
 def main(argv: list[str]) -> Plan | None:
-    """Start, import, and serve to the end. In a child this returns, in the middle of serving, with the plan the child has to carry out."""
+    """Start, and serve to the end. In a child this returns, in the middle of serving, with the plan the child has to carry out."""
     options = _options(argv)
     _start_with_a_mark()
     _leave_the_starter()
     os.makedirs(options.state, exist_ok=True)
-    listener = listen(options.socket)
-    oom_score_adj = _be_spared_by_the_kernel()
-    imports = {} if options.no_warm else _import_all(["torch", "torch._dynamo", *options.preimport])
-    gc.collect()
-    gc.freeze()  # What was imported is never collected, so a collection in a worker does not copy these pages.
-    parent = Parent(options, listener, imports, oom_score_adj)
-    plan = parent.serve()
-    if plan is None:
+    _show_as("holdfast parent", f"[{os.environ.get('HOLDFAST_JOB', '')} on {os.environ.get('HOLDFAST_NODE', '')}]", "holdfast-parent")
+    parent = Parent(options, listen(options.socket), _be_spared_by_the_kernel())
+    gc.freeze()  # What is there already is never collected, so a collection in a worker does not copy these pages.
+    child = parent.serve()
+    if child is None:
         sys.stdout.flush()
         os._exit(parent.end_code)
-    return plan
+    return child if isinstance(child, Plan) else parent.be_template(child)
 
 
 def _options(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="warm.py", description="Parent of the workers of one job on one node; started by the agent.")
     parser.add_argument("--socket", required=True, help="where the agent connects; its directory is made for this user alone")
     parser.add_argument("--state", required=True, help="directory of exits.jsonl, the record of how every worker ended")
-    parser.add_argument("--preimport", action="append", default=[], metavar="MODULE", help="import this too, before the first worker")
+    parser.add_argument("--preimport", action="append", default=[], metavar="MODULE", help="import this too, in the template")
+    parser.add_argument("--room", help=argparse.SUPPRESS)
     parser.add_argument("--no-warm", action="store_true", help="import nothing")
     parser.add_argument("--orphan-grace-s", type=float, default=30.0, help="end everything when no agent spoke for this long")
     parser.add_argument("--stop-grace-s", type=float, default=5.0, help="what workers get to leave when the warm parent ends by itself")
     parser.add_argument("--kill-wait-s", type=float, default=5.0, help="a process that SIGKILL did not end by then is reported as unkillable")
+    parser.add_argument("--template-wait-s", type=float, default=10.0, help="a template that forked no worker in this time is ended; it takes milliseconds")
     parser.add_argument("--log-bytes", type=int, default=64 << 20, help="a worker's log is rotated at this size")
     parser.add_argument("--log-files", type=int, default=3, help="how many files of that size are kept")
     return parser.parse_args(argv)
 
 
 def _start_with_a_mark() -> None:
-    """Start once more with room for the generation in the environment (see _mark_generation), and with ordinary buffering for the workers."""
+    """Start once more with room for the generation in the environment (see _mark_generation) and for a title among the arguments (see _write_title), and with
+    ordinary buffering for the workers."""
     if os.environ.get(GENERATION_MARK) != _PLACEHOLDER:
         os.environ[GENERATION_MARK] = _PLACEHOLDER
         command = getattr(sys, "orig_argv", [sys.executable, *sys.argv])
-        os.execv(sys.executable, [sys.executable, *(text for text in command[1:] if text != "-u")])
+        os.execv(sys.executable, [sys.executable, *(text for text in command[1:] if text != "-u"), "--room", " " * _TITLE_ROOM])
 
 
 def _leave_the_starter() -> None:
@@ -1285,6 +1539,34 @@ def listen(path: str) -> socket.socket:
     return listener
 
 
+class _GiveWay:
+    """Pauses between modules while processors are short: the first ranks import at the same time, and nobody waits for the template yet.
+
+    Not by a lower priority: workers, which are its forks, would keep that, and nobody but root may raise it again.
+    """
+
+    def __init__(self) -> None:
+        self._left_s = _GIVE_WAY_S_MAX
+        self._waited_s = _waited_s()
+
+    def find_spec(self, _name: str, _path: object = None, _target: object = None) -> None:
+        late_s = _waited_s() - self._waited_s
+        pause_s = min(_GIVE_WAY_TIMES * late_s, self._left_s)
+        if pause_s > 0.001:
+            self._left_s -= pause_s
+            time.sleep(pause_s)
+            self._waited_s = _waited_s()
+
+
+def _waited_s() -> float:
+    """How long this process was ready to run and had no processor."""
+    try:
+        with open("/proc/self/schedstat", "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return 0.0
+
+
 def _import_all(names: list[str]) -> dict[str, float | None]:
     """Seconds each took; None for what is not there or does not import."""
     seconds: dict[str, float | None] = {}
@@ -1310,7 +1592,7 @@ if __name__ == "__main__":
     _error: BaseException | None = None
     try:
         if _plan.order.role == "store":
-            run_store(_plan.order, _plan.report_fd)
+            run_store(_plan.order, _plan.listen_fd)
         prepare(_plan.order)()
     except SystemExit:
         raise

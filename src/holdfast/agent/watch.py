@@ -1,7 +1,7 @@
 """Watching the workers of a node from outside: beats from shared memory, state and CPU time from /proc.
 
-Beats are read several times a second and cost a copy of 168 bytes each. /proc is read about once a second. The detector for silent ranks runs here,
-because it looks at one node only.
+Beats are read several times a second and cost a copy of 168 bytes each. /proc is read about once a second. Nobody is accused here: what is seen of a rank
+that does not move goes to control, which sees the whole gang.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from holdfast.agent import tree
+from holdfast.agent.signs import SignsOfRank
 from holdfast.detect.growth import Growth, Leak
-from holdfast.detect.silent_rank import Look, SilentRank
+from holdfast.detect.phases import Phases
 from holdfast.domain.beat import BEAT_BYTES, BEAT_FILE_BYTES, FOLLOWS, GUARDED, REJOINS, RESTORED, SHARDED, TABLE_AT, WAITS, WAS_FINITE, WHOLE, Beat, read_beat
 from holdfast.domain.event import MeshSeen
 from holdfast.domain.finding import Finding
-from holdfast.domain.gauges import GPU_MEMORY, GPU_PEAK, GPU_SIZE, HOLDS, MESH, MICRO_BATCH, RESIZES, Gauge, read_gauges
+from holdfast.domain.gauges import GPU_MEMORY, GPU_PEAK, GPU_SIZE, GROUP_TIMEOUT, HOLDS, MESH, MICRO_BATCH, RESIZES, Gauge, read_gauges
 from holdfast.domain.interval import INTERVAL_BYTES, Told, pack_interval
 from holdfast.domain.profile import REQUEST_BYTES, Request, pack_request, read_request
+from holdfast.domain.signs import Signs
 from holdfast.observe.memory import left_for
 from holdfast.wire.messages import Reading
 
@@ -31,6 +33,7 @@ LEARNED_EVERY_S = 10.0
 _LOOK_AROUND_EVERY_S = 5.0
 _SOON_S = 60.0  # A save and a start take less, and what leaks slowly is used as long as it may be;
 _ALMOST = 0.03  # but so little is left for what comes and goes.
+_AHEAD = 4.0  # What has grown by 200 MB so far says nothing about the next 18 GB: pools and caches fill, and stop.
 _NOT_REPORTED = struct.pack("<d", Beat().loss)  # What a beat holds until a number was reported: a NaN too.
 
 
@@ -45,8 +48,9 @@ class _Worker:
     cpu_s: float = 0.0
     cpu_share: float = 0.0
     memory_bytes: int = 0
-    process_state: str = "S"
     probed_at: float = 0.0
+    signs: SignsOfRank = field(default_factory=SignsOfRank)
+    learned_from: Beat | None = None  # The last beat whose phase was looked at.
     told_mesh: bool = False
     host: Growth = field(default_factory=Growth)
     gpu: Growth = field(default_factory=Growth)
@@ -72,7 +76,7 @@ class Leaks:
 
 
 class Watch:
-    """The ranks of one node. `sample_stack` is asked only about ranks under suspicion."""
+    """The ranks of one node. `sample_stack` is asked only about ranks that do not move."""
 
     def __init__(
         self, directory: Path, sample_stack: Callable[[int, int, int], str], phases: Mapping[str, Sequence[float]] | None = None,
@@ -81,16 +85,16 @@ class Watch:
         self._directory, self._left_for = directory, left_for
         self._sample_stack = sample_stack
         self._workers: dict[int, _Worker] = {}
-        self._silent = SilentRank()
+        self._phases = Phases()
         self._learned = directory / "learned.json"
         self._learned_at = time.monotonic()
         self._trees: dict[int, list[int]] = {}  # Of each worker: its process, and those below it.
         self._looked_around_at = 0.0
         try:
-            known = json.loads(self._learned.read_bytes())  # From an agent that died: a hang must not wait until this one has learned it too.
+            known = json.loads(self._learned.read_bytes())  # From an agent that died: what is usual need not be learned again.
         except (OSError, ValueError):
             known = phases or {}  # From the job's last run.
-        self._silent.learn(known)
+        self._phases.learn(known)
 
     def beat_path(self, generation: int, rank: int) -> Path:
         """Where the worker beats. Made, and emptied, before the worker starts."""
@@ -206,7 +210,7 @@ class Watch:
 
     def read(self) -> tuple[Reading, ...]:
         now_ns = time.monotonic_ns()
-        found = tuple(_reading(worker, now_ns) for _, worker in sorted(self._workers.items()))
+        found = tuple(_reading(worker, now_ns, self._signs_of) for _, worker in sorted(self._workers.items()))
         for worker in self._workers.values():
             self._look_at_growth(worker)
         return found
@@ -255,16 +259,55 @@ class Watch:
     def probe(self) -> tuple[tuple[int, Finding], ...]:
         """Look at every process; what is found, with the generation it belongs to."""
         now = time.monotonic()
-        suspects = set(self._silent.suspects())
-        self._look_around(now, at_once=bool(suspects))
+        self._look_around(now, at_once=any(worker.signs.quiet_s >= _LOOK_AROUND_EVERY_S for worker in self._workers.values()))
         for worker in self._workers.values():
-            _probe(worker, [process for pid in self._trees[worker.pid] if (process := tree.read(pid)) is not None], now)
+            self._learn(worker)
+            processes = [process for pid in self._trees[worker.pid] if (process := tree.read(pid)) is not None]
+            _probe(worker, processes, now)
+            self._look_for_signs(worker, processes, now)
         if now - self._learned_at >= LEARNED_EVERY_S:
             self._learned_at = now
-            self._learned.write_text(json.dumps(self._silent.learned()))
-        looks = {worker.rank: self._look(worker, worker.rank in suspects) for worker in self._workers.values()}
-        found = [*self._silent.look(looks, now), *self._filling(now)]
-        return tuple((self._workers[finding.ranks[0]].generation, _on_the_calendar(finding, now)) for finding in found)
+            self._learned.write_text(json.dumps(self._phases.learned()))
+        return tuple((self._workers[finding.ranks[0]].generation, _on_the_calendar(finding, now)) for finding in self._filling(now))
+
+    def _learn(self, worker: _Worker) -> None:
+        """Notes how long the phases took that ended since the last look."""
+        beat, before = worker.beat, worker.learned_from
+        worker.learned_from = beat
+        if beat is None or beat.flags & WAITS:
+            return  # How long it waits in a broken gang is no measure of what is usual.
+        steps = beat.step - (before.step if before is not None else beat.step_started)
+        if before is None and steps > 0 and beat.phase == "step":
+            # All it did so far, its start included: too long for a step, and a limit all the same, should it never take another.
+            self._phases.note("step", (beat.at_ns / 1e9 - worker.added_at) / steps, times=steps, rough=True)
+            # Its start was over before anybody looked, and took no longer than this.
+            if not self._phases.seen("start"):
+                self._phases.note("start", beat.phase_since_ns / 1e9 - worker.added_at)
+        elif before is not None and beat.phase != before.phase:
+            self._phases.note(before.phase, (beat.phase_since_ns - before.phase_since_ns) / 1e9)
+        elif before is not None and steps > 0:
+            self._phases.note(before.phase, (beat.at_ns - before.at_ns) / 1e9 / steps, times=steps)
+
+    def _look_for_signs(self, worker: _Worker, processes: Sequence[tree.Process], now: float) -> None:
+        beat = worker.beat
+
+        def sample() -> str:
+            return self._sample_stack(worker.generation, worker.rank, worker.pid)
+
+        if beat is None:  # It does not beat, so it is not known whether it moves. That it is stopped is seen all the same.
+            worker.signs.look(time.monotonic_ns(), processes, sample, now)
+        else:
+            worker.signs.look(beat.at_ns, processes, sample, now, ask_after_s=0.0 if self._phases.quick else self._phases.late_after_s(beat.phase))
+
+    def _signs_of(self, worker: _Worker) -> Signs | None:
+        beat = worker.beat
+        if not worker.signs.quiet or (beat is not None and beat.flags & WAITS):
+            return None
+        phase, table = beat.phase if beat is not None else "", _table(worker)
+        return worker.signs.signs(
+            usual_s=self._phases.usual_s(phase), quick=self._phases.quick and phase == "step", on_gpu=table.get(GPU_SIZE, 0.0) > 0,
+            group_timeout_s=table.get(GROUP_TIMEOUT),
+        )
 
     def _filling(self, now: float) -> list[Finding]:
         """Memory that grows and will soon be used up, told once of each."""
@@ -285,25 +328,12 @@ class Watch:
         return [finding for one in found if (finding := _soon_full(*one, now)) is not None]
 
     def _look_around(self, now: float, *, at_once: bool) -> None:
-        """Find the processes below the workers. That means to read every process of the machine, so it is done now and then; and while a rank is suspected,
+        """Find the processes below the workers. That means to read every process of the machine, so it is done now and then; and while a rank does not move,
         whose only sign of life may be a process it has just started, at every look."""
         if at_once or now - self._looked_around_at >= _LOOK_AROUND_EVERY_S or self._trees.keys() != {worker.pid for worker in self._workers.values()}:
             self._looked_around_at = now
             found = tree.trees(worker.pid for worker in self._workers.values())
             self._trees = {root: [process.pid for process in processes] for root, processes in found.items()}
-
-    def _look(self, worker: _Worker, suspected: bool) -> Look:
-        seen = Look(
-            pid=worker.pid, generation=worker.generation, step=-1, phase="", phase_since=0.0, beat_at=0.0, process_state=worker.process_state,
-            cpu_s=worker.cpu_s, started_at=worker.added_at,
-        )  # fmt: skip
-        beat = worker.beat
-        if beat is None:
-            return seen
-        return replace(
-            seen, left=bool(beat.flags & WAITS), step=beat.step, phase=beat.phase, phase_since=beat.phase_since_ns / 1e9, beat_at=beat.at_ns / 1e9,
-            steps=beat.step - beat.step_started, stack=self._sample_stack(worker.generation, worker.rank, worker.pid) if suspected else "",
-        )  # fmt: skip
 
 
 def _table(worker: _Worker) -> dict[str, float]:
@@ -321,7 +351,8 @@ def _pace(worker: _Worker, now: float) -> float:
 
 def _soon_full(worker: _Worker, kind: str, of: str, grew: Leak, left: float, size: float, rate: float, now: float) -> Finding | None:
     left_s = left / rate if rate > 0 else math.inf
-    if f"{kind}{of}" in worker.told or (left_s > _SOON_S and left > _ALMOST * size):
+    seen = grew.now - grew.before
+    if f"{kind}{of}" in worker.told or left > _AHEAD * seen or (left_s > _SOON_S and left > _ALMOST * size):
         return None
     worker.told.add(f"{kind}{of}")
     what = "the GPU's memory" if of else "memory"
@@ -335,15 +366,17 @@ def _probe(worker: _Worker, processes: list[tree.Process], now: float) -> None:
     if worker.probed_at:
         worker.cpu_share = max(0.0, cpu_s - worker.cpu_s) / max(1e-6, now - worker.probed_at)
     worker.cpu_s, worker.probed_at = cpu_s, now
-    worker.process_state = processes[0].state if processes and processes[0].pid == worker.pid else "Z"
     worker.memory_bytes = processes[0].memory_bytes if processes else 0
 
 
-def _reading(worker: _Worker, now_ns: int) -> Reading:
+def _reading(worker: _Worker, now_ns: int, signs_of: Callable[[_Worker], Signs | None]) -> Reading:
     worker.beat = read_beat(worker.memory[:BEAT_BYTES]) or worker.beat  # A torn record is passed over: the next look is soon.
     beat = worker.beat
+    signs = signs_of(worker)
     if beat is None:
-        return Reading(rank=worker.rank, generation=worker.generation, pid=worker.pid, cpu_share=worker.cpu_share, memory_bytes=worker.memory_bytes)
+        return Reading(
+            rank=worker.rank, generation=worker.generation, pid=worker.pid, cpu_share=worker.cpu_share, memory_bytes=worker.memory_bytes, signs=signs
+        )
     return Reading(
         rank=worker.rank, generation=worker.generation, pid=worker.pid, step=beat.step, steps_total=beat.steps_total, step_started=beat.step_started,
         phase=beat.phase, phase_s=(now_ns - beat.phase_since_ns) / 1e9, silent_s=(now_ns - beat.at_ns) / 1e9, loss=_finite(beat.loss),
@@ -351,6 +384,7 @@ def _reading(worker: _Worker, now_ns: int) -> Reading:
         saved_step=beat.saved_step, guarded=bool(beat.flags & GUARDED), restored=bool(beat.flags & RESTORED), cpu_share=worker.cpu_share,
         memory_bytes=worker.memory_bytes, save_every=beat.save_every, stall_s=_finite(beat.stall_s), follows=bool(beat.flags & FOLLOWS),
         rejoins=bool(beat.flags & REJOINS), sharded=bool(beat.flags & SHARDED), was_finite=bool(beat.flags & WAS_FINITE),
+        signs=signs,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ from holdfast.chaos.fault import Aim, Fault, Need
 from holdfast.chaos.inside import everywhere, fail_next_start, inside
 
 _HANG = ("hang",)
-_FULL = ("disk_running_out", "failing_disk", "rule:DiskNearlyFull", "rule:DiskFull", "rule:DiskErrors")
+_FULL = ("save_failed", "save_will_fail", "disk_running_out", "failing_disk", "rule:DiskNearlyFull", "rule:DiskFull", "rule:DiskErrors")
 _SLOW_NETWORK = ("lossy_network", "slow_peer", "slow_communication")
 
 _ALL = (

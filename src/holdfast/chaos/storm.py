@@ -247,7 +247,7 @@ async def views(directory: JobDirectory) -> AsyncIterator[View]:
         except OSError:
             await asyncio.sleep(0.05)
             continue
-        channel.send(Watch(output=False))
+        channel.send(Watch())
         try:
             async for message in channel:
                 if isinstance(message, View):

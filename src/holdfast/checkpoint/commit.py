@@ -117,6 +117,12 @@ def mark_failed(disk: Disk, checkpoints: Path, shard: Shard) -> None:
     disk.create(shard.path(checkpoints) / failed_file(shard.rank)).close()
 
 
+def unmark_failed(path: Path, rank: int) -> None:
+    """Take that back: this rank will try once more."""
+    with contextlib.suppress(OSError):
+        (path / failed_file(rank)).unlink()
+
+
 def other_rank_failed(path: Path, rank: int) -> bool:
     """Whether a rank other than `rank` has said that this checkpoint will never be complete. What one could not write itself it may try again."""
     try:

@@ -38,9 +38,21 @@ def capture(pieces: Pieces) -> dict[str, Any]:
     return {name: to_plain(state_of(name, piece), name) for name, piece in pieces.items()}
 
 
-def apply(pieces: Pieces, states: Mapping[str, Any], fill: Callable[[dict[str, Any]], None]) -> None:
+@dataclasses.dataclass(frozen=True, slots=True)
+class Changed:
+    """The names that a script allows to differ from those in the checkpoint."""
+
+    new: tuple[str, ...] = ()  # Not in the checkpoint: they stay as the script made them.
+    dropped: tuple[str, ...] = ()  # In the checkpoint alone: that state is forgotten.
+
+
+UNCHANGED = Changed()
+
+
+def apply(pieces: Pieces, states: Mapping[str, Any], fill: Callable[[dict[str, Any]], None], changed: Changed = UNCHANGED) -> None:
     """Put saved states back into their pieces; raises CheckpointMismatch when they do not fit. `fill` reads the tensors that lie otherwise now."""
-    _same_names(pieces, states)
+    _same_names(pieces, states, changed)
+    pieces = {name: piece for name, piece in pieces.items() if name in states}
     places = Places(pieces, {name: state_of(name, piece) for name, piece in pieces.items()})
     values = {name: from_plain(states[name], places.resolve, name) for name in pieces}
     if places.waiting:
@@ -52,7 +64,7 @@ def apply(pieces: Pieces, states: Mapping[str, Any], fill: Callable[[dict[str, A
             raise
         except Exception as error:
             raise CheckpointMismatch(
-                f"the saved state of {name} does not fit this script's {type(piece).__qualname__}: {error}\nUndo the change to {name}, or start anew."
+                f"the saved state of {name} does not fit this script's {type(piece).__qualname__}: {error}\nUndo the change to {name}, or begin a new run."
             ) from error
 
 
@@ -101,9 +113,15 @@ def state_of(name: str, piece: Any) -> Any:
     if dataclasses.is_dataclass(piece) and not isinstance(piece, type):
         return {field.name: getattr(piece, field.name) for field in dataclasses.fields(piece)}
     raise UserError(
-        f"{name} is a {type(piece).__qualname__}, and nothing is known about its state: expected something with state_dict and load_state_dict, "
-        "a torch.Generator, a dictionary or a dataclass. Put a single number into a dictionary."
+        f"{name} is {with_article(type(piece).__qualname__)}, which cannot be saved, because it has no state_dict and load_state_dict. Give it these two "
+        "methods, or put its state into a dictionary or a dataclass and give guard() that. A torch.Generator can be given as it is."
     )
+
+
+def with_article(kind: str) -> str:
+    """`a Linear`, `an Adam`; of letters that are spelled out by how the first one is spoken: `an SGD`."""
+    spelled = kind[:2].isupper() and kind[0] in "AEFHILMNORSX"
+    return f"{'an' if spelled or (kind[0] in 'AEIOaeio' and not kind[:2].isupper()) else 'a'} {kind}"
 
 
 def _load(piece: Any, state: Any) -> None:
@@ -145,13 +163,16 @@ def _optimizes(piece: Any, parameters: set[int]) -> bool:
     return all(id(parameter) in parameters for group in piece.param_groups for parameter in group["params"])
 
 
-def _same_names(pieces: Pieces, states: Mapping[str, Any]) -> None:
-    if set(pieces) != set(states):
+def _same_names(pieces: Pieces, states: Mapping[str, Any], changed: Changed) -> None:
+    added, missing = set(pieces) - set(states) - set(changed.new), set(states) - set(pieces) - set(changed.dropped)
+    if added or missing:
+        helps = [f"{word}=({''.join(f'{name!r}, ' for name in sorted(names)).rstrip()})" for word, names in (("new", added), ("dropped", missing)) if names]
+        differs = [f"{_listed(names)} {where}" for names, where in ((added, "not in the checkpoint"), (missing, "not given to guard()")) if names]
         raise CheckpointMismatch(
-            f"the checkpoint holds {_listed(states)}, and guard() was given {_listed(pieces)}: "
-            "give it the same names, or start anew in another directory."
+            f"the checkpoint holds {_listed(states)}, and guard() was given {_listed(pieces)}: {'; '.join(differs)}. Give it the same names, or say that "
+            f"you mean it: guard(…, {', '.join(helps)}). A new run has another --name, or without `holdfast run` another checkpoints=."
         )
 
 
-def _listed(names: Mapping[str, Any]) -> str:
+def _listed(names: Collection[str]) -> str:
     return ", ".join(sorted(names)) or "nothing"

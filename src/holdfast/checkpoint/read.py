@@ -16,7 +16,7 @@ from holdfast.checkpoint.chunks import read_chunk, verify_size
 from holdfast.checkpoint.document import from_document, sharded_parts
 from holdfast.checkpoint.errors import CheckpointCorrupt
 from holdfast.checkpoint.found import CheckpointFound, advice, look_at
-from holdfast.checkpoint.pieces import Pieces, apply, gpu_of
+from holdfast.checkpoint.pieces import UNCHANGED, Changed, Pieces, apply, gpu_of
 from holdfast.checkpoint.snapshot import Buffer
 from holdfast.checkpoint.state import Note, get_value, tensor_in
 
@@ -31,6 +31,7 @@ class Restored:
     world_size: int  # Of those who saved it.
     progress: dict[str, Any]
     randomness: dict[str, Any]  # Nothing for a rank that nobody was: it draws its own.
+    held: frozenset[str] = frozenset()  # The pieces in it.
 
     @property
     def from_survivors(self) -> bool:
@@ -38,7 +39,7 @@ class Restored:
         return not self.name
 
 
-def restore(path: Path, pieces: Pieces, *, rank: int, world_size: int, alone: bool = False) -> Restored:
+def restore(path: Path, pieces: Pieces, *, rank: int, world_size: int, alone: bool = False, changed: Changed = UNCHANGED) -> Restored:
     """Load the checkpoint in `path` into `pieces`; raises CheckpointCorrupt or CheckpointMismatch, and then `pieces` must not be trained on.
 
     The number of ranks may be another than that which saved. What a rank held alone and what is no part of anything larger then comes from the rank of
@@ -52,16 +53,17 @@ def restore(path: Path, pieces: Pieces, *, rank: int, world_size: int, alone: bo
         same = found.world_size == world_size
         own = _where_it_was(pieces, lambda gpu: _get(found, source, "own", gpu, whole=same, alone=same or alone))
         shared = _where_it_was(pieces, lambda gpu: _get(found, 0, "shared", gpu, whole=True, alone=alone)) if own["shared"] else {}
-        apply(pieces, {**own["pieces"], **shared}, lambda tensors: _fill(found, tensors))
+        states = {**own["pieces"], **shared}
+        apply(pieces, states, lambda tensors: _fill(found, tensors), changed)
     except CheckpointCorrupt as corrupt:
         raise CheckpointCorrupt(f"checkpoint {found.name} cannot be restored: {corrupt} {advice(path, corrupt.chunk)}") from corrupt
     return Restored(
         name=found.name, step=found.step, generation=found.generation, world_size=found.world_size, progress=own["progress"],
-        randomness=own["randomness"] if rank < found.world_size else {},
+        randomness=own["randomness"] if rank < found.world_size else {}, held=frozenset(states),
     )  # fmt: skip
 
 
-def recall(own: Buffer, shared: Buffer | None, pieces: Pieces, *, world_size: int) -> Restored | None:
+def recall(own: Buffer, shared: Buffer | None, pieces: Pieces, *, world_size: int, changed: Changed = UNCHANGED) -> Restored | None:
     """Load a snapshot that the agent found sound into `pieces`; None, and nothing is changed, when the disk is needed for it after all.
 
     `shared` is the buffer with what all ranks hold alike. Tensors that were on a GPU go straight there; the others are copied, since the buffer is used again.
@@ -81,13 +83,14 @@ def recall(own: Buffer, shared: Buffer | None, pieces: Pieces, *, world_size: in
     if [buffer.head.seal for buffer in (own, shared) if buffer is not None] != seals:
         return None  # It was written over meanwhile.
     try:
-        apply(pieces, {**state["pieces"], **alike}, _lies_otherwise)
+        states = {**state["pieces"], **alike}
+        apply(pieces, states, _lies_otherwise, changed)
     except _LiesOtherwise:
         return None
     shard = note["shard"]
     return Restored(
         name=seals[0].name, step=shard["step"], generation=shard["generation"], world_size=shard["world_size"], progress=state["progress"],
-        randomness=state["randomness"],
+        randomness=state["randomness"], held=frozenset(states),
     )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from holdfast.checkpoint.remove import Retention
 
 NONE: Final = -1
 DATA: Final = 4096
+SPARE_BYTES: Final = 1 << 20  # In a buffer, for the note and for state that grows a little.
 STRETCH_BYTES: Final = 64 << 20  # What a GPU's driver is asked to register at a time.
 _MAGIC: Final = 0x484F4C4446415354
 _SEAL: Final = struct.Struct("<QQqqQQ")
@@ -47,6 +48,7 @@ class Word(IntEnum):
     SOUND = 3  # It was compared with its index since its writer is gone.
     DAMAGED = 4
     PERMIT = 5  # Not about a content: from this step on a save may write over one that could not be made durable.
+    ERRNO = 6  # Of one that could not be made durable: what the system said, as a number; 0 when it was not the system. Written before FAILED.
 
 
 HEAD_BYTES: Final = _WORDS_AT + _WORD.size * len(Word)
@@ -83,6 +85,11 @@ class Head:
 
     def said(self, word: Word) -> bool:
         return self.is_sealed and self.words[word] == self.seal.serial
+
+    @property
+    def errno(self) -> int:
+        """Why it could not be made durable, where it was the system that said so; else 0."""
+        return self.words[Word.ERRNO] if self.said(Word.FAILED) else 0
 
     @property
     def is_waiting(self) -> bool:

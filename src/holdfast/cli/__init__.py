@@ -4,6 +4,7 @@ answers at once should also start at once.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
 from collections.abc import Callable
@@ -14,18 +15,20 @@ import typer
 from typer.core import TyperGroup
 
 from holdfast import __version__
-from holdfast.cli.common import NODE_GPUS_MAX, NODES_MAX, AsJson, Name, SharedAs, State, live_view, number, print_json
+from holdfast.cli.common import NODE_GPUS_MAX, NODES_MAX, AsJson, Name, NameOrNewest, SharedAs, State, live_view, number, print_json
+from holdfast.cli.panels import panel_of
 from holdfast.cli.plan import plan
 from holdfast.cli.queueing import queue, shares, why
 from holdfast.cli.saying import approve, check, cordon, drain, nodes, uncordon, undo, veto
-from holdfast.cli.starting import AsTorchrun, attach, resume, run
+from holdfast.cli.starting import attach, resume, run
+from holdfast.cli.torchrun import AsTorchrun
 from holdfast.domain.job import Policy
 from holdfast.domain.profile import STEPS
 from holdfast.errors import HoldfastError, UserError
 from holdfast.settings import state_root
 
 app = typer.Typer(
-    no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False, help="Holdfast keeps training running: `holdfast run train.py`.",
+    no_args_is_help=True, add_completion=True, pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )  # fmt: skip
 
@@ -57,33 +60,35 @@ def watch(
 @app.command()
 def ps(state: State = None, as_json: AsJson = False) -> None:
     """List jobs, newest first."""
-    from rich.console import Console
-
     from holdfast.cli import tables
-    from holdfast.cli.job import is_held, jobs, state_of
+    from holdfast.cli.job import is_held, jobs, state_now
+    from holdfast.cli.screen import Screen
 
     found = jobs(state_root(state))
-    states = [state_of(directory) for directory in found]
+    states = [state_now(directory) for directory in found]
     if as_json:
         rows = [{**row, "running": is_held(directory)} for row, directory in zip(tables.jobs_json(states), found, strict=True)]
         print_json(rows)
     else:
-        Console().print(tables.jobs_table(states))
+        Screen().print(tables.jobs_table(states))
 
 
 @app.command()
-def show(job: Name, state: State = None, as_json: AsJson = False) -> None:
+def show(job: NameOrNewest = "", state: State = None, as_json: AsJson = False) -> None:
     """Show where a job stands, where its time went, and what each incident cost."""
-    from rich.console import Console
-
     from holdfast.cli import tables
-    from holdfast.cli.job import known_job, state_of
+    from holdfast.cli.job import known_job, state_now
+    from holdfast.cli.newest import newest_of
+    from holdfast.cli.processes import rank_processes
+    from holdfast.cli.screen import Screen
 
-    seen = state_of(known_job(state_root(state), job))
+    directory = known_job(state_root(state), job, newest=True)
+    seen, processes = state_now(directory), rank_processes(directory)
+    newest = newest_of(directory, seen)
     if as_json:
-        print_json(tables.show_json(seen))
+        print_json(tables.show_json(seen, processes=processes) | (newest.as_json() if newest is not None else {}))
     else:
-        Console().print(tables.show(seen))
+        Screen().print(tables.show(seen, processes=processes, saved=str(newest) if newest is not None else ""))
 
 
 @app.command()
@@ -98,21 +103,24 @@ def incidents(
     as_json: AsJson = False,
 ) -> None:
     """List what went wrong in a job, or tell the story of one incident; or search the incidents of all jobs."""
-    from rich.console import Console
-
     from holdfast.cli import tables
-    from holdfast.cli.job import known_job, state_of
+    from holdfast.cli.job import known_job, state_now
+    from holdfast.cli.screen import Screen
 
     if cause or node or since or of_job or not job:
         from holdfast.cli.learning_shown import search_json, search_table
         from holdfast.cli.lessons import found
 
-        chosen_ones = found(state_root(state), cause=cause, node=node, since=since, job=of_job or job, now=time.time())
-        print_json(search_json(chosen_ones)) if as_json else Console().print(search_table(chosen_ones))
+        of = of_job or job
+        with contextlib.suppress(UserError):  # A job that is gone is remembered, by its whole name.
+            of = known_job(state_root(state), of).job
+        chosen_ones = found(state_root(state), cause=cause, node=node, since=since, job=of, now=time.time())
+        print_json(search_json(chosen_ones)) if as_json else Screen().print(search_table(chosen_ones))
         return
-    seen = state_of(known_job(state_root(state), job))
+    directory = known_job(state_root(state), job)
+    job, seen = directory.job, state_now(directory)
     if number is None:
-        print_json(tables.incidents_json(seen)) if as_json else Console().print(tables.incidents_table(seen))
+        print_json(tables.incidents_json(seen)) if as_json else Screen().print(tables.incidents_table(seen))
         return
     chosen = next((incident for incident in seen.incidents if incident.id == number), None)
     if chosen is None:
@@ -123,7 +131,7 @@ def incidents(
     if as_json:
         print_json({**tables.incident_json(seen, chosen), "seen_before": earlier.says if earlier is not None else None})
     else:
-        Console().print(tables.story(seen, chosen), seen_lines(earlier))
+        Screen().print(tables.story(seen, chosen), seen_lines(earlier))
 
 
 @app.command()
@@ -149,23 +157,22 @@ def correct(
 
 @app.command()
 def replay(
-    job: Name,
+    job: NameOrNewest = "",
     incident: Annotated[int | None, typer.Argument(help="Only the events of this incident.")] = None,
     state: State = None,
     as_json: AsJson = False,
 ) -> None:
     """Take a job's events again, one by one, and print each decision with its reason."""
-    from rich.console import Console
-
     from holdfast.cli import tables
     from holdfast.cli.job import known_job
     from holdfast.cli.replaying import replayed
+    from holdfast.cli.screen import Screen
     from holdfast.control.journal import Journal
 
-    directory = known_job(state_root(state), job)
+    directory = known_job(state_root(state), job, newest=True)
     journal = Journal(directory.journal, read_only=True)
     result = replayed(journal, incident)
-    print_json(tables.replay_json(result.entries)) if as_json else Console().print(tables.replay(result.entries))
+    print_json(tables.replay_json(result.entries)) if as_json else Screen().print(tables.replay(result.entries))
     for line in result.differences:
         print(f"holdfast: {line}", file=sys.stderr)
     raise typer.Exit(1 if result.differences else 0)
@@ -173,7 +180,7 @@ def replay(
 
 @app.command()
 def logs(
-    job: Name,
+    job: NameOrNewest = "",
     rank: Annotated[int, typer.Option(min=0, help="Whose output.")] = 0,
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on as it is printed, until the job ends.")] = False,
     lines: Annotated[int | None, typer.Option("-n", "--lines", min=0, help="Only the last so many lines.", show_default="all")] = None,
@@ -184,7 +191,8 @@ def logs(
     from holdfast.cli.job import is_held, known_job
     from holdfast.cli.logs import log_records, print_log
 
-    directory = known_job(state_root(state), job)
+    directory = known_job(state_root(state), job, newest=True)
+    job = directory.job
     path = directory.rank_log(rank)
     if not path.exists():
         there = sorted(int(one.stem.partition("-")[2]) for one in directory.logs.glob("rank-*.log"))
@@ -206,12 +214,13 @@ def stop(
     """Stop a running job: workers save, leave, and can be resumed."""
     import asyncio
 
-    from holdfast.cli.job import is_held, known_job
+    from holdfast.cli.job import is_held, known_job, not_running
     from holdfast.cli.run import ask_to_stop
 
     directory = known_job(state_root(state), job)
+    job = directory.job
     if not is_held(directory):
-        raise UserError(f"job {job!r} is not running; `holdfast show {job}` says how it ended")
+        raise UserError(not_running(directory))
     try:
         asyncio.run(ask_to_stop(directory, now=now))
     except OSError as error:
@@ -234,14 +243,13 @@ def profile(
     as_json: AsJson = False,
 ) -> None:
     """Profile a few steps of a running job: the slow ranks beside a healthy one, in words and as traces."""
-    from rich.console import Console
-
     from holdfast.cli.job import known_job
     from holdfast.cli.profile import profile_json, profile_shown, take_profile, who
+    from holdfast.cli.screen import Screen
 
     directory = known_job(state_root(state), job)
     taken = take_profile(directory, who(ranks), steps=steps, wait_s=wait_s, quiet=as_json)
-    print_json(profile_json(directory, taken)) if as_json else Console().print(profile_shown(directory, taken))
+    print_json(profile_json(directory, taken)) if as_json else Screen().print(profile_shown(directory, taken))
     raise typer.Exit(0 if taken.ranks else 1)
 
 
@@ -317,12 +325,11 @@ def bisect(
 ) -> None:
     """Try changes of hyper-parameters in short runs from one checkpoint, and say which mattered. The job itself stays as it is. Exit status 1 when a run
     did not come to its end."""
-    from rich.console import Console
-
     from holdfast.cli import bisecting
     from holdfast.cli.job import known_job
     from holdfast.cli.options import time_of
     from holdfast.cli.png import drawable
+    from holdfast.cli.screen import Screen
 
     if png is not None:
         drawable(png)
@@ -332,7 +339,7 @@ def bisect(
     report = bisecting.bisect(known_job(state_root(state), job), wish, lambda said: print(said, file=sys.stderr))
     if png is not None:
         bisecting.draw(report, png)
-    print_json(bisecting.as_json(report)) if as_json else Console().print(bisecting.shown(report))
+    print_json(bisecting.as_json(report)) if as_json else Screen().print(bisecting.shown(report))
     raise typer.Exit(report.exit_code)
 
 
@@ -463,7 +470,6 @@ class _Alerts(_Checkpoint):
         self.commands = self.commands or typer.main.get_group(alerts.app).commands
 
 
-app.add_typer(typer.Typer(), name="alerts", cls=_Alerts, no_args_is_help=True, help="Check, test, list and silence what people are told of incidents.")
 class _Dashboards(_Checkpoint):
     def _load(self) -> None:
         from holdfast.cli import dashboards
@@ -471,6 +477,7 @@ class _Dashboards(_Checkpoint):
         self.commands = self.commands or typer.main.get_group(dashboards.app).commands
 
 
+app.add_typer(typer.Typer(), name="alerts", cls=_Alerts, no_args_is_help=True, help="Check, test, list and silence what people are told of incidents.")
 app.add_typer(typer.Typer(), name="dashboards", cls=_Dashboards, no_args_is_help=True, help="Write dashboards for Grafana, and alerts for Prometheus.")
 app.add_typer(typer.Typer(), name="learn", cls=_Learn, no_args_is_help=True, help="What was learned from earlier jobs; corrections; export.")
 app.add_typer(typer.Typer(), name="rules", cls=_Rules, no_args_is_help=True, help="List, check, test and export the rules that watch a job.")
@@ -481,6 +488,29 @@ app.add_typer(typer.Typer(), name="checkpoint", cls=_Checkpoint, no_args_is_help
 def version(as_json: AsJson = False) -> None:
     """Print the version."""
     print_json({"version": __version__}) if as_json else print(f"holdfast {__version__}")
+
+
+def _name_of(one: Any) -> str:
+    """The help of a command, or a group of them."""
+    return str(one.name or (one.callback.__name__ if one.callback is not None else ""))
+
+
+@app.callback()
+def program(
+    version: Annotated[bool, typer.Option("--version", callback=lambda asked: _say_version(asked), is_eager=True, help="Print the version.")] = False,
+) -> None:
+    """Holdfast keeps training running: `holdfast run train.py`."""
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        print(f"holdfast {__version__}")
+        raise typer.Exit
+
+
+_every: list[Any] = [*app.registered_commands, *app.registered_groups]
+for _one in _every:
+    _one.rich_help_panel = panel_of(_name_of(_one))
 
 
 def main() -> None:
@@ -497,6 +527,6 @@ def main() -> None:
 
 def _leave_out_the_others(wanted: str) -> None:
     """To build the options of forty commands takes longer than most of them run. Where none is asked for, or one that is not there, all are told of."""
-    known = {one.name or (one.callback.__name__ if one.callback is not None else ""): one for one in app.registered_commands}
+    known = {_name_of(one): one for one in app.registered_commands}
     if wanted in known:
         app.registered_commands, app.registered_groups = [known[wanted], known["version"]], []  # With one alone there would be no name to give.

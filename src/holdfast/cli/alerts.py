@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from holdfast.cli.alerts_shown import alerts_json, alerts_tables
 from holdfast.cli.checkpoints.drawing import print_json, when_text
-from holdfast.cli.common import AsJson, Name, State
+from holdfast.cli.common import AsJson, Name, NameOrNewest, State
 from holdfast.cli.job import hold, is_held, known_job, spec_of
+from holdfast.cli.screen import Screen
 from holdfast.cli.words import count, one_line
 from holdfast.control.alerts.answer import Answer, Verdict
 from holdfast.control.alerts.delivery import Sender
@@ -80,11 +80,11 @@ def test(
 
 
 @app.command("list")
-def list_(job: Name, state: State = None, as_json: AsJson = False) -> None:
+def list_(job: NameOrNewest = "", state: State = None, as_json: AsJson = False) -> None:
     """Show what fires, what waits to be delivered and why, and what was sent, refused or dropped."""
-    with_outbox = _outbox(_job(state, job), read_only=True)
+    with_outbox = _outbox(known_job(state_root(state), job, newest=True), read_only=True)
     try:
-        print_json(alerts_json(with_outbox, time.time())) if as_json else Console().print(alerts_tables(with_outbox, time.time()))
+        print_json(alerts_json(with_outbox, time.time())) if as_json else Screen().print(alerts_tables(with_outbox, time.time()))
     finally:
         with_outbox.close()
 
@@ -101,6 +101,7 @@ def silence(
 ) -> None:
     """Send nothing of what matches, for a while. What still fires afterwards is told then."""
     directory, now = _job(state, job), time.time()
+    job = directory.job
     if end is None:
         made = Silence(match=_matchers(match or []), until=now + _span(span), because=because)
     outbox = _outbox(directory)
@@ -129,6 +130,7 @@ def send(
 ) -> None:
     """Deliver what a job that ended could not. Exit code 1 when something is left."""
     directory, within_s = _job(state, job), _span(wait)
+    job = directory.job
     if is_held(directory):
         raise UserError(f"job {job!r} is running, and sends by itself; `holdfast alerts list {job}` shows what waits")
     spec = spec_of(directory)

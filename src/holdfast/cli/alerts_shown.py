@@ -6,10 +6,10 @@ from typing import Any
 
 import msgspec
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.checkpoints.drawing import new_table, when_text
+from holdfast.cli.screen import Table
 from holdfast.cli.words import one_line
 from holdfast.control.alerts.outbox import Outbox
 from holdfast.control.alerts.routing import Memory

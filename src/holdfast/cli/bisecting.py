@@ -24,13 +24,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from holdfast.checkpoint.found import CheckpointFound, list_complete, list_directories
 from holdfast.checkpoint.layout import parse_directory_name
 from holdfast.cli import png, trial
 from holdfast.cli.job import is_held, state_of
+from holdfast.cli.screen import Table
 from holdfast.cli.spark import sparkline
 from holdfast.cli.trial import Trial
 from holdfast.cli.words import count, one_line

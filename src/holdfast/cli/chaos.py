@@ -21,8 +21,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from rich.console import Console
-
 from holdfast.chaos.clock import settable
 from holdfast.chaos.fault import Fault
 from holdfast.chaos.faults import FAULTS
@@ -37,6 +35,7 @@ from holdfast.chaos.undo import UNDO, Undoing, watchdog
 from holdfast.cli.chaos_shown import foreign_shown, possible_shown, report_shown
 from holdfast.cli.job import is_held, spec_of, state_of
 from holdfast.cli.report import write_report
+from holdfast.cli.screen import Screen
 from holdfast.cli.words import bill_of, cause_of, remedy_of, steps_again
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.incident import Incident
@@ -300,4 +299,4 @@ def _print(value: Any, out: TextIO, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(value, indent=2), file=out)
     else:
-        Console(file=out, highlight=False, width=None if out.isatty() else 140).print(value)
+        Screen(out, highlight=False).print(value)

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from holdfast.chaos.scorecard import WEIGHTS, Scorecard, Tried
+from holdfast.cli.screen import Table
 from holdfast.cli.words import count, duration
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def report_shown(told: Sequence[Told], missed: Sequence[str], cut_short: str, re
     table = Table(box=None, padding=(0, 2))
     for name, justify in (("", "left"), ("step", "right"), ("done", "left"), ("noticed", "right"), ("called", "left"), ("remedy", "left"),
                           ("back", "right"), ("lost", "right"), ("steps", "right")):  # fmt: skip
-        table.add_column(name, justify=justify)  # type: ignore[arg-type]
+        table.add_column(name, justify=justify)
     for one in told:
         mark = ("–", "yellow") if one.recovered is None else ("✓", "green") if one.recovered and one.right else ("✗", "bold red")
         table.add_row(

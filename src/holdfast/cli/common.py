@@ -22,12 +22,14 @@ SharedAs = Annotated[
 ]
 NODES_MAX = 100_000  # Of a cluster that is simulated, or looked at in a file,
 NODE_GPUS_MAX = 4_096  # and GPUs, or cores, of one of them: rooms are kept by how many are free.
-Name = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `holdfast ps` lists it.")]
+_NAME = "The job's name, as `holdfast ps` lists it, or the beginning of it."
+Name = Annotated[str, typer.Argument(metavar="JOB", help=_NAME)]
+NameOrNewest = Annotated[str, typer.Argument(metavar="[JOB]", help=_NAME, show_default="the newest")]  # For what only looks.
 
 
-def number(**said: Any) -> Any:
+def number(*names: str, **said: Any) -> Any:
     """An option that takes a number."""
-    return typer.Option(callback=_finite, **said)
+    return typer.Option(*names, callback=_finite, **said)
 
 
 def _finite(option: typer.CallbackParam, value: float | None) -> float | None:

@@ -24,8 +24,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from holdfast.chaos.faults import FAULTS
@@ -36,9 +34,10 @@ from holdfast.cli.job import new_job
 from holdfast.cli.live import Live
 from holdfast.cli.report import Sample, text_report, write_report
 from holdfast.cli.run import exit_code, run_job
-from holdfast.cli.words import cause_of, count, duration, percent, remedy_of
+from holdfast.cli.screen import Screen, Table
+from holdfast.cli.words import cause_of, count, duration, goodput_of, remedy_of
 from holdfast.domain.incident import IncidentPhase
-from holdfast.domain.job import JobSpec, Outcome
+from holdfast.domain.job import UNDER_CHAOS, JobSpec, Outcome, Policy
 from holdfast.domain.state import State
 from holdfast.errors import UserError
 from holdfast.launch.layout import JobDirectory
@@ -62,6 +61,7 @@ class _Plan:
         return JobSpec(
             job=directory.job, run=secrets.token_hex(8), argv=("holdfast.demo.train", "--steps", str(self.steps), *self.options), module=True,
             cwd=str(directory.path), nodes=2, spares=1, ranks_per_node=self.ranks_per_node, env={"OMP_NUM_THREADS": "1", DIRECTORY: str(orders)}, chaos=True,
+            policy=Policy(hang_limits=UNDER_CHAOS),
         )  # fmt: skip
 
     def strikes(self) -> tuple[Strike, ...]:
@@ -209,7 +209,7 @@ def _line(struck: Struck, ended: State) -> _Line:
 
 
 def _print(checked: _Checked, page: Path) -> None:
-    console = Console(highlight=False)
+    console = Screen(highlight=False)
     job = checked.ended.spec.job if checked.ended.spec is not None else ""
     console.print(Text("\nThe storm", style="bold"), _storm_table(checked.lines))
     if checked.loss_first is not None and checked.loss_last is not None:
@@ -217,7 +217,7 @@ def _print(checked: _Checked, page: Path) -> None:
     for problem in checked.problems:
         console.print(Text(f"✗ {problem}", style="bold red"))
     if not checked.problems:
-        goodput = percent(checked.ended.ledger.goodput)
+        goodput = goodput_of(checked.ended.ledger)
         console.print(Text(f"✓ {count(len(checked.lines), 'fault')} survived, goodput {goodput}, nothing left behind.", style="bold green"))
     console.print(Text(f"\nReport   {page.absolute()}\nDetails  holdfast show {job}"), soft_wrap=True)
 

@@ -3,8 +3,8 @@
 What is named is one case: the files of all ranks belong together, and so do the files of a directory. With `--each`, every file is a case of its own. A name
 that is no path is one of our own jobs: its logs are read, and what its journal says of exits and findings is put beside them.
 
-The exit status lets a script act: 0 healthy, 10 transient, 11 permanent, 12 unclear or unknown; 2 where nothing could be read. Of several cases the one that
-needs a person most decides: permanent before unclear before transient.
+The exit status lets a script act: 0 healthy, or a job of ours that finished, 10 transient, 11 permanent, 12 unclear or unknown; 2 where nothing could be
+read. Of several cases the one that needs a person most decides: permanent before unclear before transient.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from rich.console import Console
 from holdfast.cli.diagnose_shown import Case, as_record, page, show
 from holdfast.control.shipped_text_model import shipped_text_model
 from holdfast.diagnose.causes import Beside, diagnose
+from holdfast.diagnose.of_job import beside_of, by_journal
 from holdfast.diagnose.reading import read
 from holdfast.diagnose.reading.masking import without_secrets
 from holdfast.diagnose.taxonomy import HEALTHY, UNKNOWN, Permanence
 from holdfast.diagnose.text_model import TextModel, UnfitModel
+from holdfast.domain.job import Outcome
 from holdfast.domain.log_event import LogDigest
-from holdfast.domain.surroundings import differences
+from holdfast.domain.state import State
 from holdfast.errors import UserError
 from holdfast.launch.layout import past_database
 from holdfast.observe.log_files import LogFiles
@@ -50,7 +52,8 @@ class Asked:
 
 def run_diagnose(asked: Asked, *, out: TextIO, err: TextIO) -> int:
     """Read, judge and show. Gives the exit status."""
-    paths, beside = _with_jobs(asked)
+    paths, own = _with_jobs(asked)
+    beside = _beside(own)
     overrides = _overrides(asked.state)
     model = _model()
     told: list[Case] = []
@@ -59,7 +62,11 @@ def run_diagnose(asked: Asked, *, out: TextIO, err: TextIO) -> int:
     for name, digest, problems in _cases(paths, each=asked.each, err=err):
         said += problems
         judged = diagnose(digest, model=model, beside=beside, overrides=overrides)
-        case = Case(path=name, digest=digest, diagnosis=judged, said=tuple(problems), changed=tuple(one.because for one in beside.changed))
+        outcome = None
+        if own is not None and len(paths) == 1 and not asked.each:
+            judged, outcome = by_journal(judged, own.state, job=own.job, runs=own.runs), own.state.outcome
+        changed = tuple(one.because for one in beside.changed)
+        case = Case(path=name, digest=digest, diagnosis=judged, said=tuple(problems), changed=changed, outcome=outcome)
         codes.add(exit_status(case))
         if asked.as_json:
             print(json.dumps(as_record(case, explain=asked.explain), ensure_ascii=False), file=out, flush=True)
@@ -77,37 +84,46 @@ def run_diagnose(asked: Asked, *, out: TextIO, err: TextIO) -> int:
 
 
 def exit_status(case: Case) -> int:
-    if case.diagnosis.cause == HEALTHY:
+    if case.diagnosis.cause == HEALTHY or case.outcome is Outcome.FINISHED:
         return _HEALTHY_CODE
     if case.diagnosis.cause == UNKNOWN:
         return EXIT_CODES[Permanence.UNCLEAR.value]
     return EXIT_CODES[case.diagnosis.permanence]
 
 
-def _with_jobs(asked: Asked) -> tuple[list[str], Beside]:
-    """Paths as they are; names of our own jobs as the directory of their logs, with what their journals know."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Own:
+    """One of our own jobs."""
+
+    job: str
+    state: State
+    runs: bool
+
+
+def _with_jobs(asked: Asked) -> tuple[list[str], Own | None]:
+    """Paths as they are; the name of one of our own jobs as the directory of its logs, with its journal."""
     paths: list[str] = []
-    codes: list[tuple[int | None, int]] = []
-    beside = Beside()
+    own: Own | None = None
     for path in asked.paths:
         if path == "-" or Path(path).exists() or "/" in path:
             paths.append(path)
             continue
-        from holdfast.cli.job import known_job, state_of
+        from holdfast.cli.job import is_held, known_job, state_of
 
         try:
             directory = known_job(asked.state, path)
         except UserError as error:
             raise UserError(f"there is no file {path!r}, and {error}") from error
         paths.append(str(directory.logs))
-        state = state_of(directory)
-        if state.incidents:
-            last = state.incidents[-1]
-            codes += [(one.rank, -one.signal if one.signal else one.code or 0) for one in last.exits if not one.stopped_by_us]
-            changed = tuple(replace(one, because=without_secrets(one.because)) for one in differences(state.worked_with, state.started_with))
-            named = last.diagnoses[-1].cause if last.diagnoses else None
-            beside = Beside(exit_codes=tuple(codes), findings=last.findings, seen_as=named, changed=changed)
-    return paths, beside
+        own = Own(job=path, state=state_of(directory), runs=is_held(directory))
+    return paths, own
+
+
+def _beside(own: Own | None) -> Beside:
+    if own is None:
+        return Beside()
+    beside = beside_of(own.state)
+    return replace(beside, changed=tuple(replace(one, because=without_secrets(one.because)) for one in beside.changed))
 
 
 def _cases(paths: Sequence[str], *, each: bool, err: TextIO) -> Iterator[tuple[str, LogDigest, list[str]]]:

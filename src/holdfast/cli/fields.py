@@ -26,7 +26,7 @@ def document_of(path: Path, expected: str) -> Value:
         raise FileRefused(f"{path} cannot be read: {error}; expected YAML or JSON with {expected}") from error
     found = documents(text, str(path))
     if isinstance(found, Problem):
-        raise FileRefused(f"{found}; expected YAML or JSON with {expected}")
+        raise FileRefused(f"{str(found).rstrip('.')}; expected YAML or JSON with {expected}")
     return found
 
 

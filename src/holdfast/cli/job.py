@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from difflib import get_close_matches
@@ -12,8 +13,10 @@ from pathlib import Path
 
 import msgspec
 
+from holdfast.checkpoint.found import newest_complete
 from holdfast.control.journal import Journal
-from holdfast.domain.job import JobSpec
+from holdfast.control.seen import last_seen
+from holdfast.domain.job import JobPhase, JobSpec
 from holdfast.domain.state import State
 from holdfast.errors import UserError
 from holdfast.launch.layout import JobDirectory
@@ -42,14 +45,21 @@ def new_job(root: Path, name: str) -> JobDirectory:
     return directory
 
 
-def known_job(root: Path, name: str) -> JobDirectory:
+def known_job(root: Path, name: str, *, newest: bool = False) -> JobDirectory:
+    """The job of this name, or the only one whose name begins so. `newest`: without a name it is the newest, as only those may ask for who look."""
     directory = JobDirectory(root / "jobs" / name)
-    if directory.journal.exists():
+    if name and directory.journal.exists():
         return directory
+    found = [one for one in jobs(root) if (one.job.startswith(name) if name else newest)]
+    if len(found) == 1 or (found and not name):
+        return found[0]
+    if found:
+        shown = ", ".join(one.job for one in found[:5])
+        raise UserError(f"{len(found)} jobs begin with {name!r}: {shown}{', …' if len(found) > 5 else ''}; give more of the name")
     names = [one.job for one in jobs(root)]
     near = get_close_matches(name, names, n=1)
     hint = f"did you mean {near[0]!r}?" if near else f"`holdfast ps` lists what is in {root}" if names else f"no job was ever started in {root}"
-    raise UserError(f"there is no job {name!r}; {hint}")
+    raise UserError(f"there is no job {name!r}; {hint}" if name or names else hint)
 
 
 @contextmanager
@@ -101,6 +111,37 @@ def spec_of(directory: JobDirectory) -> JobSpec:
 def state_of(directory: JobDirectory) -> State:
     with closing(Journal(directory.journal, read_only=True)) as journal:
         return journal.load().state
+
+
+def state_now(directory: JobDirectory) -> State:
+    """Returns the state as it is now: the journal, and what is newer than its last event. A job that nobody runs and that has not ended is lost."""
+    held = is_held(directory)  # Asked first: a job that ends meanwhile has its end in the journal.
+    state = state_of(directory)
+    if state.spec is None:
+        return state
+    seen = last_seen(directory.seen)
+    if seen is not None and seen.generation == state.generation:
+        state.step, state.step_best = max(state.step, seen.step), max(state.step_best, seen.step)
+    newest = newest_complete(directory.checkpoints)
+    state.saved_step = newest.step if newest is not None else state.saved_step
+    if state.outcome is None and held:
+        state.ledger = state.ledger.up_to(time.time())
+    elif state.outcome is None:
+        state.ledger = state.ledger.up_to(seen.at if seen is not None else state.at)
+        state.phase, state.because = JobPhase.LOST, f"its launcher is gone; `holdfast resume {directory.job}` goes on {_from(state)}"
+    return state
+
+
+def _from(state: State) -> str:
+    return f"from step {state.saved_step:,}" if state.saved_step >= 0 else "from the start, since no checkpoint is there"
+
+
+def not_running(directory: JobDirectory) -> str:
+    """Says why nothing can be asked of a job that nobody runs."""
+    state = state_now(directory)
+    if state.phase is JobPhase.LOST:
+        return f"job {directory.job!r} is lost: {state.because}"
+    return f"job {directory.job!r} is not running; `holdfast show {directory.job}` says how it ended"
 
 
 def runs_of(directory: JobDirectory) -> list[tuple[float, JobSpec]]:

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.console import Console
 
 from holdfast.cli.checkpoints.drawing import print_json
 from holdfast.cli.common import AsJson, State
@@ -18,6 +17,7 @@ from holdfast.cli.foretelling import foretold
 from holdfast.cli.job import jobs, runs_of, state_of
 from holdfast.cli.learning_shown import corrections_table, report, report_json
 from holdfast.cli.lessons import lessons_in
+from holdfast.cli.screen import Screen
 from holdfast.cli.words import count, one_line
 from holdfast.control.past import Past
 from holdfast.errors import HoldfastError, UserError
@@ -34,7 +34,7 @@ def report_command(state: State = None, as_json: AsJson = False) -> None:
     """What was learned: from how much, since when, how sure, and what it changed."""
     root, now = state_root(state), time.time()
     lessons, told = lessons_in(root, now), foretold(root, now)
-    print_json(report_json(lessons, told)) if as_json else Console().print(report(lessons, told))
+    print_json(report_json(lessons, told)) if as_json else Screen().print(report(lessons, told))
 
 
 @app.command("export")
@@ -71,7 +71,7 @@ def corrections_command(state: State = None, as_json: AsJson = False) -> None:
         holding = standing(kept)
         print_json([{**msgspec.to_builtins(one), "holds": holding.get(one.fingerprint) == one} for one in kept])
     else:
-        Console().print(corrections_table(kept))
+        Screen().print(corrections_table(kept))
 
 
 @app.command("revoke")

@@ -16,26 +16,49 @@ Is wrong    when the output itself sets a scroll region or uses the terminal's o
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import select
+import threading
+from collections.abc import Callable
 from io import StringIO
-from typing import Any, BinaryIO, Literal, TextIO
+from typing import Any, BinaryIO, Literal, TextIO, TypeVar, cast
 
 import msgspec
 from rich.console import Console
 from rich.text import Text
 
+from holdfast.cli.newest import Newest
 from holdfast.cli.panel import panel_lines
 from holdfast.cli.tables import closing, show_json
-from holdfast.cli.words import bill_of, bill_sentence, cause_of, duration, last_words, one_line, outcome_sentence, percent, percents, remedy_of, saving_sentence
+from holdfast.cli.words import (
+    bill_of,
+    bill_sentence,
+    cause_of,
+    cost_words,
+    duration,
+    goodput_of,
+    last_words,
+    lasted_s,
+    one_line,
+    outcome_sentence,
+    remedy_of,
+    saving_line,
+    share_text,
+    shares_of,
+    shortened,
+    why_unknown,
+)
 from holdfast.domain.state import State
-from holdfast.wire.messages import IncidentView, SavingView, View
+from holdfast.wire.messages import IncidentView, View
 
+M = TypeVar("M", bound=Callable[..., None])
 Mode = Literal["terminal", "plain", "json"]
 
 _ROWS_MIN = 8  # Below this, a panel would leave no room for the output.
 _COLUMNS_MIN = 20
+_LINE_MAX = 90  # Of a line of status, without `holdfast: `: with it a hundred. The whole story is in `holdfast incidents`.
 _TAIL_BYTES = 4096  # Longer than any escape sequence but a picture's.
 _UNFINISHED = re.compile(
     rb"\x1b(?:\[[0-?]*[ -/]*|[\]PX^_][^\x07\x1b]*\x1b?|[ -/]*)\Z|[\xc2-\xdf]\Z|[\xe0-\xef][\x80-\xbf]?\Z|[\xf0-\xf4][\x80-\xbf]{0,2}\Z"
@@ -50,6 +73,17 @@ def mode_for(stdout: BinaryIO, *, as_json: bool) -> Mode:
     if as_json:
         return "json"
     return "terminal" if stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and _size_of(stdout) is not None else "plain"
+
+
+def _alone(method: M) -> M:
+    """What two threads show must not meet in the middle of a line, or of a panel."""
+
+    @functools.wraps(method)
+    def locked(live: Live, *args: Any) -> None:
+        with live.lock:
+            method(live, *args)
+
+    return cast(M, locked)
 
 
 class Live:
@@ -67,11 +101,13 @@ class Live:
         self._waited = 0
         self._last: View | None = None
         self._noted = 0  # How many of control's notes were shown.
+        self.lock = threading.RLock()  # A storm says what it does beside what is shown in another thread.
 
     @property
     def mode(self) -> Mode:
         return self._mode
 
+    @_alone
     def output(self, data: bytes) -> None:
         """Rank 0 printed this."""
         if self._mode == "json":
@@ -81,6 +117,7 @@ class Live:
         if self._waited and self._last is not None and not _UNFINISHED.search(self._tail):
             self._draw(self._last)
 
+    @_alone
     def note(self, text: str) -> None:
         """Something that neither rank 0 nor control said, such as what a storm is about to do."""
         match self._mode:
@@ -92,6 +129,7 @@ class Live:
             case "json":
                 self._write(msgspec.json.encode({"kind": "note", "text": text}) + b"\n")
 
+    @_alone
     def view(self, view: View) -> None:
         """The job looks like this now."""
         for note in view.notes[self._noted :]:
@@ -108,6 +146,7 @@ class Live:
                     self._write(msgspec.json.encode(record) + b"\n")
         self._last = view
 
+    @_alone
     def close(self) -> None:
         """Give the terminal back as it was."""
         if self._region is not None:
@@ -118,17 +157,19 @@ class Live:
             self._tail = b""
         self._last, self._waited = None, 0
 
-    def summary(self, state: State) -> None:
-        """How it ended and what it cost; when it failed, the first cause's traceback is the last thing printed."""
+    @_alone
+    def summary(self, state: State, newest: Newest | None = None) -> None:
+        """How it ended, what it cost and what is saved; when it failed, the first cause's traceback is the last thing printed."""
         self.close()
+        saved = str(newest) if newest is not None else ""
         match self._mode:
             case "json":
-                self._write(msgspec.json.encode({"kind": "summary", **show_json(state)}) + b"\n")
+                self._write(msgspec.json.encode({"kind": "summary", **show_json(state), **(newest.as_json() if newest is not None else {})}) + b"\n")
                 return
             case "terminal":
-                self._say(_rendered(state, self._stderr))
+                self._say(_rendered(state, self._stderr) + (f"\n{saved}\n" if saved else ""))
             case "plain":
-                self._say("".join(f"holdfast: {line}\n" for line in summary_lines(state)))
+                self._say("".join(f"holdfast: {line}\n" for line in [*summary_lines(state), *([saved] if saved else [])]))
         words = last_words(state)
         if words:
             self._say(f"\n{words}")
@@ -199,7 +240,7 @@ class _Changes:
     def __init__(self) -> None:
         self._said: set[tuple[object, ...]] = set()
         self._phase: tuple[str, str, int] | None = None
-        self._saving: SavingView | None = None
+        self._saving_every: int | None = None
         self._steady: dict[str, Any] = {}
         self._stepped_at = 0.0
 
@@ -208,19 +249,20 @@ class _Changes:
         phase = (view.phase, view.because, view.generation)
         if phase != self._phase:
             self._phase = phase
-            found.append(f"{duration(view.wall_s)} {one_line(view.phase)}: {one_line(view.because)}")
-        if view.saving is not None and view.saving != self._saving:
-            found.append(saving_sentence(view.saving.every, view.saving.interval_s, view.saving.because))
-        self._saving = view.saving
+            found.append(shortened(f"{duration(view.run_s)} {one_line(view.phase)}: {one_line(view.because)}", _LINE_MAX))
+        if view.saving is not None and view.saving.every != self._saving_every:
+            self._saving_every = view.saving.every
+            found.append(saving_line(view.saving.every, view.saving.interval_s))
         return found
 
     def _incident_lines(self, incident: IncidentView) -> list[str]:
         name, found = f"incident {incident.id}", []
         if self._new(incident.id, "noticed"):
-            found.append(f"{name} noticed: {one_line(incident.because)}")
+            found.append(shortened(f"{name} noticed: {one_line(incident.because)}", _LINE_MAX))
         if incident.cause and incident.rung and self._new(incident.id, "diagnosed", incident.cause, incident.rung, incident.because):
             cause = one_line(incident.cause).replace("_", " ")
-            found.append(f"{name} diagnosed: {cause}: {one_line(incident.because)}; remedy: {one_line(incident.rung)}")
+            told, remedy = f"{name} diagnosed: {cause}: {one_line(incident.because)}", f"; remedy: {one_line(incident.rung)}"
+            found.append(f"{shortened(told, _LINE_MAX - len(remedy))}{remedy}")
         if incident.phase in ("resolved", "gave_up") and self._new(incident.id, "closed"):
             done = "resolved" if incident.phase == "resolved" else "given up"
             found.append(f"{name} {done} after {duration(incident.seconds)}")
@@ -249,12 +291,11 @@ class _Changes:
 
 def summary_lines(state: State) -> list[str]:
     """The closing summary for those who read lines."""
-    totals = state.ledger.totals()
-    shares = zip(totals.items(), percents(list(totals.values())), strict=True)
-    spent = " · ".join(f"{bucket} {duration(seconds)} ({share:.1f} %)" for (bucket, seconds), share in shares)
-    lines = [outcome_sentence(state), f"goodput {percent(state.ledger.goodput)}: {spent}"]
+    spent = " · ".join(f"{bucket} {duration(seconds)} ({share_text(share)})" for bucket, seconds, share in shares_of(state.ledger))
+    why = why_unknown(state.ledger)
+    lines = [outcome_sentence(state), *([f"goodput {why}", spent] if why else [f"goodput {goodput_of(state.ledger)}: {spent}"])]
     if state.interval is not None:
-        lines.append(saving_sentence(state.interval.every, state.interval.interval_s, state.interval.because))
+        lines.append(saving_line(state.interval.every, state.interval.interval_s))
     for incident in state.incidents:
         bill = bill_of(state, incident)
         told = f"incident {incident.id}: {cause_of(incident)}; remedy: {remedy_of(incident)}"
@@ -262,7 +303,8 @@ def summary_lines(state: State) -> list[str]:
             cost = f"; then {duration(sum(bill.values()))} ({bill_sentence(bill)})" if bill else ""
             lines.append(f"{told}; {duration((incident.closed_at or state.at) - incident.began_at)} beside the running job{cost}")
         else:
-            lines.append(f"{told}; {str(incident.phase).replace('_', ' ')} after {duration(sum(bill.values()))} ({bill_sentence(bill)})")
+            closed = f"{str(incident.phase).replace('_', ' ')} after {duration(lasted_s(state, incident))}"
+            lines.append(f"{told}; {closed}; {cost_words(state, incident)}{f' ({bill_sentence(bill)})' if bill else ''}")
     return lines
 
 
@@ -277,7 +319,7 @@ def _rendered(state: State, stderr: TextIO) -> str:
     to_terminal = stderr.isatty()
     out = StringIO()
     size = _size_of(stderr) if to_terminal else None
-    Console(file=out, force_terminal=to_terminal, width=size.columns if size else 80, highlight=False).print(closing(state))
+    Console(file=out, force_terminal=to_terminal, width=size.columns if size else 80, highlight=False).print(closing(state), crop=False)
     return out.getvalue()
 
 

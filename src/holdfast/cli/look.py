@@ -10,9 +10,11 @@ from typing import Any, Final
 from holdfast.cli.spark import PARTS
 from holdfast.cli.words import duration, one_line
 from holdfast.domain.finding import Finding, Severity
+from holdfast.domain.goodput import Bucket
 from holdfast.domain.metric import METRICS, USER_PREFIX, Scope
 from holdfast.wire.messages import Figures, View
 
+NO_STEP: Final = "the script has told of no step: whether it trains is not known"
 Numbers = dict[str, float]  # By metric.
 _WORST_FIRST: Final = (Severity.CRITICAL, Severity.WARNING, Severity.INFO)
 
@@ -27,6 +29,15 @@ class Look:
     findings: tuple[Finding, ...] = ()
     nodes_left_out: int = 0
     curves: Mapping[str, Sequence[float]] = field(default_factory=dict)  # The course of a metric over all ranks, oldest first.
+
+    @property
+    def pids(self) -> dict[int, int]:
+        return {reading.rank: reading.pid for reading in self.view.ranks}
+
+    @property
+    def tells_nothing(self) -> bool:
+        """Whether the ranks are up and have told of no step, so that nobody can say whether they train."""
+        return Bucket.UNKNOWN in self.view.buckets
 
     def step_parts(self, rank: int) -> Numbers:
         said = self.ranks[rank]
@@ -46,7 +57,7 @@ def look_from(view: View, figures: Figures) -> Look:
     for metric, node, of, value in figures.values:
         scope = METRICS[metric].scope if metric in METRICS else Scope.RANK
         if scope is Scope.RANK and of.isdigit():
-            ranks.setdefault(int(of), {})[metric] = value
+            ranks.setdefault(int(of), {}).setdefault(metric, value)  # Where a rank is the view says, as of the same moment as the step of the job.
             rank_nodes[int(of)] = node
         elif scope is Scope.NODE:
             nodes.setdefault(node, {})[metric] = value
@@ -64,7 +75,7 @@ def look_json(look: Look) -> dict[str, Any]:
     return {
         "kind": "look", "job": view.job, "at": view.at, "phase": view.phase, "generation": view.generation, "outcome": view.outcome or None,
         "step": view.step if view.step >= 0 else None, "steps_total": view.steps_total or None, "goodput": view.goodput,
-        "ranks": [{"rank": rank, "node": look.rank_nodes.get(rank), **_finite(said)} for rank, said in look.ranks.items()],
+        "ranks": [{"rank": rank, "pid": look.pids.get(rank), "node": look.rank_nodes.get(rank), **_finite(said)} for rank, said in look.ranks.items()],
         "nodes": [{"node": node, **_finite(said)} for node, said in look.nodes.items()],
         **{
             f"{scope}s": [{"node": node, scope.value: of, **_finite(said)} for (node, of), said in sorted(look.things.get(scope, {}).items())]
@@ -94,7 +105,9 @@ def look_line(look: Look) -> str:
         shares = ", ".join(f"{part} {100 * seconds / step_s:.0f} %" for part, seconds in parts.items() if math.isfinite(seconds) and step_s > 0)
         told.append(f"{step_time(step_s)} a step ({shares})" if shares else f"{step_time(step_s)} a step")
     told.append(f"{len(look.findings)} found" if look.findings else "nothing found")
-    return f"{duration(view.wall_s)} " + " · ".join(told)
+    if look.tells_nothing:
+        told.append(NO_STEP)
+    return f"{duration(view.run_s)} " + " · ".join(told)
 
 
 def own_numbers(look: Look) -> list[str]:

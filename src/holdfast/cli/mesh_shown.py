@@ -6,9 +6,9 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.screen import Table
 from holdfast.cli.words import count, one_line
 from holdfast.core import replicas
 from holdfast.domain.mesh import Mesh

@@ -11,10 +11,10 @@ import time
 from typing import Any, Final
 
 from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
-from holdfast.cli.job import is_held
+from holdfast.cli.job import is_held, not_running
+from holdfast.cli.screen import Table
 from holdfast.cli.words import duration, one_line, ranges
 from holdfast.core.membership import why_not_used
 from holdfast.domain.state import NodeCheck, State
@@ -29,7 +29,7 @@ _WITHIN_S: Final = 15.0
 def say(directory: JobDirectory, what: str, *, node: str = "", instead: str = "", because: str = "") -> str:
     """What control says will come of it."""
     if not is_held(directory):
-        raise UserError(f"job {directory.job!r} is not running; `holdfast show {directory.job}` says how it ended")
+        raise UserError(not_running(directory))
     message = OperatorSays(what=what, node=node, instead=instead, because=because, who=_me())
     try:
         answer = asyncio.run(asyncio.wait_for(_ask(directory, message), _WITHIN_S))

@@ -1,4 +1,4 @@
-"""Options of `holdfast run` that need thought: torchrun's spellings, and whether the machine can hold what is asked."""
+"""Options of `holdfast run` that need thought, and whether the machine can hold what is asked."""
 
 from __future__ import annotations
 
@@ -24,28 +24,6 @@ from holdfast.domain.resources import MEMORY_BYTES_MIN, PROCESSES_MIN, Resources
 from holdfast.domain.scaling import SmallerBatch
 from holdfast.errors import UserError
 
-# torchrun's flags that cannot be honoured, and why. Every other spelling of torchrun works.
-REFUSED = {
-    "--rdzv-backend": "ranks are assigned by control and each generation has a store of its own; leave it out",
-    "--rdzv-endpoint": "control is found by the job's name; leave it out",
-    "--rdzv-id": "use --name",
-    "--rdzv-conf": "there is no rendezvous to configure; leave it out",
-    "--node-rank": "ranks are assigned by control; leave it out",
-    "--master-addr": "the store's address is chosen for each generation and set in the workers' environment; leave it out",
-    "--master-port": "the store binds a free port of its own for each generation; leave it out",
-    "--local-addr": "nodes of one machine talk over loopback; leave it out",
-    "--monitor-interval": "exits are seen when they happen, there is no interval; leave it out",
-    "--start-method": "workers are forks of a warm parent; use --no-warm for fresh interpreters",
-    "--role": "there is one role, named 'default'; leave it out",
-    "--log-dir": "each rank's log is kept with the job: `holdfast logs JOB --rank N`",
-    "--redirects": "each rank's output is kept with the job: `holdfast logs JOB --rank N`",
-    "-r": "each rank's output is kept with the job: `holdfast logs JOB --rank N`",
-    "--tee": "rank 0's output is shown, and each rank's is kept: `holdfast logs JOB --rank N`",
-    "-t": "rank 0's output is shown, and each rank's is kept: `holdfast logs JOB --rank N`",
-    "--run-path": "a script is always run as __main__; leave it out",
-    "--logs-specs": "logs are kept with the job; leave it out",
-    "--virtual-local-rank": "LOCAL_RANK is the rank on the node; set CUDA_VISIBLE_DEVICES in the script",
-}
 SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _BYTES = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _CPUS_MIN = 0.01  # Below this the kernel refuses: a quota is at least 1 ms.
@@ -97,6 +75,20 @@ def mode_of(text: str) -> Mode:
         return Mode(text)
     except ValueError:
         raise UserError(f"--policy is {', '.join(Mode)}, not {text!r}") from None
+
+
+def hang_limits_of(text: str) -> tuple[tuple[str, float], ...]:
+    """--hang-limit: TIME, or `off`, for all phases but the start; PHASE=TIME for one. Several with commas between them."""
+    found: dict[str, float] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        phase, _, value = part.rpartition("=")
+        seconds = 0.0 if value.strip() == "off" else time_of("--hang-limit", value.strip())
+        if not seconds and value.strip() != "off":
+            raise UserError(f"--hang-limit is TIME, `off` or PHASE=TIME, such as 5m or eval=1h,start=20m, not {part!r}; `off` stands for no limit")
+        if phase.strip() in found:
+            raise UserError(f"--hang-limit says twice how long {phase.strip() or 'a rank'} may take: {text!r}")
+        found[phase.strip()] = seconds or 0.0
+    return tuple(sorted(found.items()))
 
 
 def never_of(texts: Sequence[str]) -> tuple[str, ...]:

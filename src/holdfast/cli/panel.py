@@ -6,7 +6,7 @@ fit in the same rows: ranks that are alike share a row, the worst come first, an
     ── holdfast · demo ──────────────────────────────── running, generation 2
     step 420 of 1,000  ━━━━━━━━━━━━───────────────  42 %  ends in 1m 53s
     5.12 steps/s · loss 2.3104 · saved at 400 · goodput 93.1 % of 1m 22s
-    saving every 458 steps (55 s): a save costs 0.04 s, a failure is expected every 11 h …
+    saving every 458 steps (55 s); why: `holdfast show`
     nodes  node0 node1 · spare node2
     ranks  0-3 step, at 420 · slowest silent for 0.1 s
     ✓ 1  killed, respawn, 0.42 s: rank 2 was ended by SIGKILL
@@ -21,7 +21,7 @@ from io import StringIO
 from rich.console import Console
 from rich.text import Text
 
-from holdfast.cli.words import duration, one_line, percent, ranges, saving_sentence
+from holdfast.cli.words import duration, loss_text, one_line, percent, ranges, saving_line
 from holdfast.wire.messages import IncidentView, NodeView, Reading, SavingView, Uploading, View
 
 _SILENT_S = 5.0  # From here on silence is worth a word; what it means is the detector's to say.
@@ -75,12 +75,13 @@ def _figures(view: View) -> Text:
     if view.steps_per_s is not None:
         parts.append(Text(f"{view.steps_per_s:.3g} steps/s"))
     if view.loss is not None:
-        parts.append(Text(f"loss {view.loss:.4f}", style="" if math.isfinite(view.loss) else "bold red"))
+        parts.append(Text(f"loss {loss_text(view.loss)}", style="" if math.isfinite(view.loss) else "bold red"))
     if view.saved_step >= 0:
         parts.append(Text(f"saved at {view.saved_step:,}"))
     if view.uploading is not None:
         parts.append(_uploading(view.uploading))
-    parts.append(Text(f"goodput {percent(view.goodput)} of {duration(view.wall_s)}"))
+    goodput = percent(view.goodput) if view.goodput is not None else "–"
+    parts.append(Text(f"goodput {goodput} of {duration(view.run_s)}"))
     return _joined(parts)
 
 
@@ -91,7 +92,7 @@ def _uploading(uploading: Uploading) -> Text:
 
 
 def _saving(saving: SavingView) -> Text:
-    return Text(saving_sentence(saving.every, saving.interval_s, saving.because))
+    return Text(saving_line(saving.every, saving.interval_s))
 
 
 def _nodes(nodes: Sequence[NodeView]) -> Text:

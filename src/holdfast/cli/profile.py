@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import msgspec
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.job import is_held, state_of
+from holdfast.cli.screen import Table
 from holdfast.cli.words import one_line, ranges
 from holdfast.domain.profile import PARTS, STEPS_MAX, Profile, RankProfile
 from holdfast.errors import HoldfastError, UserError
@@ -71,7 +71,7 @@ async def _ask(directory: JobDirectory, ask: AskProfile, progress: _Progress, wa
             try:
                 if number is None:
                     number = await asyncio.wait_for(_begin(channel, ask, directory.job), _ANSWER_WITHIN_S)
-                channel.send(Watch(output=False))
+                channel.send(Watch())
                 await asyncio.wait_for(_until_ended(channel, number, progress), max(0.0, deadline - time.monotonic()))
                 return number
             finally:

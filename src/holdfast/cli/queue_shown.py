@@ -9,12 +9,12 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.cells import cell_len
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.queue_source import Source
+from holdfast.cli.screen import Screen, Table
 from holdfast.cli.words import count, duration, one_line
 from holdfast.errors import UserError
 from holdfast.schedule.cluster import Cluster
@@ -33,7 +33,7 @@ def show_queue(source: Source, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps({**_where(cluster), "decided": _decided(decided, cluster), "jobs": [_record(one) for one in entries]}, indent=2))
         return
-    console = Console()
+    console = Screen()
     running, waiting = [one for one in entries if one.place is None], [one for one in entries if one.place is not None]
     fleet = cluster.fleet
     console.print(f"{len(running):,} run on {fleet.capacity_gpus - _free(cluster):,} of {fleet.capacity_gpus:,} GPUs, {len(waiting):,} wait")
@@ -75,7 +75,7 @@ def show_why(source: Source, job: str, *, as_json: bool) -> None:
         record = {"now_s": where.pop("now_s"), "cluster": where, **_record(one), "ahead": before}
         print(json.dumps(record, indent=2))
         return
-    console = Console()
+    console = Screen()
     said = [f"{one_line(one.id)}: {one.gpus} GPUs for {one_line(one.account)}, class {one.priority}, submitted {duration(cluster.now - one.submitted_at)} ago"]
     if one.reason is None or one.expected is None:
         said.append(f"runs since {duration(cluster.now - one.since)} on {_nodes(one)}{'; may be evicted' if one.loose else ''}" if one.nodes else "waits")
@@ -101,7 +101,7 @@ def show_shares(source: Source, *, jobs: bool, as_json: bool) -> None:
     if as_json:
         print(json.dumps({**_where(cluster), "accounts": [dataclasses.asdict(row) for row in rows]}, indent=2))
         return
-    console = Console()
+    console = Screen()
     columns = {heading: cells for heading, cells in _columns(rows).items() if any(cells)}
     widths = {heading: max(map(cell_len, (heading, *cells))) for heading, cells in columns.items()}
     bar = min(_BAR, (console.width - sum(widths.values()) - len(widths)) // 2 - 1)  # Cells of one, of which there are two.

@@ -14,12 +14,11 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.plot import plot
 from holdfast.cli.png import drawable
+from holdfast.cli.screen import Screen, Table
 from holdfast.cli.sharing import Sharing, read_sharing
 from holdfast.cli.simulate import progress_bar, recording
 from holdfast.cli.words import one_line
@@ -270,7 +269,7 @@ def _outages(asked: Asked, lost: Recording | None, jobs: Sequence[TraceJob], nam
 
 
 def _show(asked: Asked, trace: Trace, found: Sequence[_Replayed]) -> None:
-    console = Console(highlight=False, markup=False)
+    console = Screen(highlight=False, markup=False)
     cluster = f"{asked.nodes:,} nodes of {asked.gpus_per_node} GPUs"
     console.print(f"{len(trace.jobs):,} jobs on {cluster}; times in seconds. A wait is all time that was not a job's own work.")
     several = len(asked.seeds) > 1

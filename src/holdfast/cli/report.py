@@ -28,18 +28,22 @@ from holdfast.cli.words import (
     bill_sentence,
     cause_of,
     clean,
+    cost_s,
+    cost_words,
     count,
     culprit_of,
     duration,
+    goodput_of,
     last_words,
     one_line,
-    percent,
-    percents,
     printed,
     remedy_of,
     saving_sentence,
+    share_text,
+    shares_of,
     steps_again,
     timeline,
+    why_unknown,
 )
 from holdfast.domain.diagnosis import Diagnosis
 from holdfast.domain.goodput import Bucket
@@ -99,7 +103,7 @@ def _head(state: State, history: Sequence[Sample]) -> str:
     return (
         f'<header><p class="kind">Holdfast report</p><h1>{escape(one_line(spec.job) if spec else "job")}</h1>'
         f'<p class="outcome {state.outcome or "open"}"><strong>{escape(_outcome(state).capitalize())}</strong> '
-        f"after {duration(state.ledger.wall_s)}: {escape(one_line(state.because))}.</p>"
+        f"after {duration(state.ledger.run_s)}: {escape(one_line(state.because))}.</p>"
         f'<p class="quiet">{ran}, begun {escape(began)}</p><dl class="figures">{figures}</dl>{saving}</header>'
     )
 
@@ -109,7 +113,7 @@ def _outcome(state: State) -> str:
 
 
 def _figures(state: State, history: Sequence[Sample]) -> list[tuple[str, str]]:
-    figures = [("goodput", percent(state.ledger.goodput)), ("wall time", duration(state.ledger.wall_s))]
+    figures = [("goodput", goodput_of(state.ledger)), ("run time", duration(state.ledger.run_s))]
     if state.step_best >= 0:
         figures.append(("steps", f"{state.step_best:,}"))
     losses = [sample.loss for sample in history if sample.loss is not None and math.isfinite(sample.loss)]
@@ -127,28 +131,28 @@ def _figures(state: State, history: Sequence[Sample]) -> list[tuple[str, str]]:
 
 
 def _time(state: State) -> str:
-    totals = state.ledger.totals()
-    if not totals:
+    if not state.ledger.spans:
         return ""
-    ordered = sorted(totals, key=lambda bucket: (bucket is not Bucket.PRODUCTIVE, -totals[bucket]))
-    shares = dict(zip(totals, percents(list(totals.values())), strict=True))
-    ends = list(itertools.accumulate(totals[bucket] for bucket in ordered))
+    ordered = sorted(shares_of(state.ledger), key=lambda row: (row[2] is None, row[0] is not Bucket.PRODUCTIVE, -row[1]))
+    run = [(bucket, seconds, share) for bucket, seconds, share in ordered if share is not None]
+    ends = list(itertools.accumulate(seconds for _, seconds, _ in run))
     bars = [
-        Bar(kind=f"b-{bucket}", since=end - totals[bucket], until=end, title=f"{bucket}: {duration(totals[bucket])}, {shares[bucket]:.1f} %")
-        for bucket, end in zip(ordered, ends, strict=True)
+        Bar(kind=f"b-{bucket}", since=end - seconds, until=end, title=f"{bucket}: {duration(seconds)}, {share:.1f} %")
+        for (bucket, seconds, share), end in zip(run, ends, strict=True)
     ]
-    says = ", ".join(f"{bucket} {shares[bucket]:.1f} percent" for bucket in ordered)
+    says = ", ".join(f"{bucket} {share:.1f} percent" for bucket, _, share in run)
     rows = "".join(
         f'<tr><th scope="row"><span class="key b-{bucket}"></span>{bucket}</th><td class="quiet">{escape(BUCKET_MEANS[bucket])}</td>'
-        f'<td class="number">{duration(totals[bucket])}</td><td class="number">{shares[bucket]:.1f} %</td></tr>'
-        for bucket in ordered
+        f'<td class="number">{duration(seconds)}</td><td class="number">{share_text(share)}</td></tr>'
+        for bucket, seconds, share in ordered
     )
     head = '<tr><th scope="col">bucket</th><th scope="col">meaning</th><th scope="col" class="number">time</th><th scope="col" class="number">share</th></tr>'
-    foot = f'<tr><th scope="row">wall time</th><td></td><td class="number">{duration(state.ledger.wall_s)}</td><td class="number">100.0 %</td></tr>'
+    foot = f'<tr><th scope="row">run time</th><td></td><td class="number">{duration(state.ledger.run_s)}</td><td class="number">100.0 %</td></tr>'
+    goodput = why_unknown(state.ledger) or goodput_of(state.ledger)
     return (
         '<section id="time"><h2>Where the time went</h2>'
-        f"<p>Every second of the job is in one bucket. Goodput is the productive share: <strong>{percent(state.ledger.goodput)}</strong>.</p>"
-        f"{stacked_bar('Share of wall time by bucket', bars, says=says)}"
+        f"<p>Every second of the job is in one bucket. Goodput is the productive share of the time it was run: <strong>{escape(goodput)}</strong>.</p>"
+        f"{stacked_bar('Share of run time by bucket', bars, says=says)}"
         f"<table><thead>{head}</thead><tbody>{rows}</tbody><tfoot>{foot}</tfoot></table></section>"
     )
 
@@ -246,12 +250,12 @@ def _incidents(state: State) -> str:
 
 
 def _incident_row(state: State, incident: Incident) -> str:
-    again = steps_again(incident)
+    again, cost = steps_again(incident), cost_s(state, incident)
     at = incident.opened_at - state.ledger.spans[0].since if state.ledger.spans else 0.0
     return (
         f'<tr><td class="number">{incident.id}</td><td class="number">{duration(at)}</td>'
         f'<td><a href="#incident-{incident.id}">{escape(cause_of(incident))}</a></td><td>{escape(remedy_of(incident))}</td><td>{_phase(incident)}</td>'
-        f'<td class="number">{duration(sum(bill_of(state, incident).values()))}</td>'
+        f'<td class="number">{"–" if cost is None else duration(cost)}</td>'
         f'<td class="number">{"–" if again is None else f"{again:,}"}</td></tr>'
     )
 
@@ -261,14 +265,14 @@ def _phase(incident: Incident) -> str:
 
 
 def _incident(state: State, incident: Incident) -> str:
-    bill = bill_of(state, incident)
+    bill, cost = bill_of(state, incident), cost_words(state, incident)
     again = steps_again(incident)
     lost = f"; {count(again, 'step')} done again" if again is not None else ""
     parts = [
         f'<h3><span class="badge">{incident.id}</span> {escape(cause_of(incident).capitalize())} {_phase(incident)}</h3>',
         f"<p>{escape(_because(incident))}</p>",
         _spans(state, incident),
-        f'<p class="quiet">Cost {duration(sum(bill.values()))}{lost}: {escape(bill_sentence(bill))}</p>' if bill else "",
+        f'<p class="quiet">{escape(cost[:1].upper() + cost[1:])}{lost}: {escape(bill_sentence(bill))}</p>' if bill else "",
         "<h4>Timeline</h4>",
         _story(incident),
         *(_diagnosis(diagnosis) for diagnosis in incident.diagnoses),
@@ -294,7 +298,7 @@ def _spans(state: State, incident: Incident) -> str:
     for span in state.ledger.spans:
         last = until if span.bucket is Bucket.RECOMPUTE else closed
         since, end = max(span.since, incident.began_at) - incident.began_at, min(span.until, last) - incident.began_at
-        if end > since and span.bucket is not Bucket.PRODUCTIVE:
+        if end > since and span.bucket not in (Bucket.PRODUCTIVE, Bucket.UNKNOWN, Bucket.DOWN):
             rows.setdefault(span.bucket, []).append(Bar(kind=f"b-{span.bucket}", since=since, until=end, title=f"{span.bucket}: {duration(end - since)}"))
     _cut_restore(rows, incident.costs.get(Bucket.RESTORE, 0.0))
     if not rows:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from holdfast.cli.checkpoints.drawing import new_table, print_json
 from holdfast.cli.common import AsJson
+from holdfast.cli.screen import Screen
 from holdfast.cli.words import count, one_line
 from holdfast.control.rulebook import own, rules_in_force, shipped, text_of
 from holdfast.detect.rules.cases import Case, Result, read_cases, run_case
@@ -79,7 +80,7 @@ def list_(rules: Own = None, as_json: AsJson = False) -> None:
     if as_json:
         print_json([_rule_json(rule) for rule in found.rules])
     else:
-        Console().print(_list_table(found))
+        Screen().print(_list_table(found))
 
 
 @app.command("export")

@@ -9,20 +9,30 @@ import signal
 import sys
 import time
 from collections.abc import Callable
+from typing import Final, TypeVar
 
 from holdfast.chaos.undo import UNDO, Undoing
-from holdfast.cli.job import hold, is_held, state_of
+from holdfast.cli.job import hold, is_held, not_running, state_now, state_of
 from holdfast.cli.live import Live
+from holdfast.cli.logs import Tail, offset_of_last
+from holdfast.cli.words import culprits_words
 from holdfast.core import BROKEN_CODE
-from holdfast.domain.job import JobSpec
+from holdfast.domain.job import JobPhase, JobSpec
+from holdfast.domain.resources import size
 from holdfast.domain.state import State
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, UserError
 from holdfast.launch.layout import JobDirectory
 from holdfast.launch.local import LocalCluster
 from holdfast.wire.frames import BadFrame, Channel, connect
-from holdfast.wire.messages import Output, StopJob, View, Watch
+from holdfast.wire.messages import StopJob, View, Watch
 
-_COME_UP_S = 30.0
+Shown = TypeVar("Shown")
+
+_COME_UP_S: Final = 30.0
+_FOLLOW_EVERY_S: Final = 0.1
+_SHOWN_BYTES_MAX: Final = 16 << 20  # A terminal takes minutes for more, and keeps a few thousand lines of it.
+_LAST_LINES_BYTES: Final = 64 << 10
+_LINES_BEFORE: Final = 10  # So many `holdfast attach` begins with.
 _STOPPING_SIGNALS = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM", signal.SIGHUP: "the terminal is gone"}
 
 
@@ -32,25 +42,36 @@ def run_job(directory: JobDirectory, spec: JobSpec, live: Live, *, started: Call
         for problem in Undoing(directory.path / UNDO).heal():  # Of a storm that was killed together with its watchdog.
             print(f"a fault that was done to this job on purpose could not be put right: {problem}", file=sys.stderr)
         asyncio.run(_run(directory, spec, live, started))
-        return state_of(directory)
+        return state_now(directory)
 
 
 async def _run(directory: JobDirectory, spec: JobSpec, live: Live, started: Callable[[LocalCluster], None]) -> None:
     viewer = Viewer(directory, live)
     viewer.stop_on_signals()
-    async with LocalCluster(directory, spec, interpreter=sys.executable) as cluster:
+    async with LocalCluster(directory, spec, interpreter=sys.executable, say=live.note) as cluster:
         started(cluster)
         watching = asyncio.create_task(viewer.watch())
+        following = asyncio.create_task(viewer.follow())
         await cluster.wait()
-        with contextlib.suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(watching, 2.0)
+    viewer.is_over()
+    await asyncio.gather(watching, following)
 
 
 def attach_job(directory: JobDirectory, live: Live) -> State:
     """Watch a job somebody else runs. Ctrl-C ends the watching, not the job."""
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(Viewer(directory, live).watch(retry=False))
-    return state_of(directory)
+        asyncio.run(_attach(Viewer(directory, live, last_lines=_LINES_BEFORE)))
+    state = state_now(directory)
+    if state.phase is JobPhase.LOST:
+        raise UserError(not_running(directory))
+    return state
+
+
+async def _attach(viewer: Viewer) -> None:
+    following = asyncio.create_task(viewer.follow())
+    await viewer.watch(retry=False)
+    viewer.is_over()
+    await following
 
 
 async def ask_to_stop(directory: JobDirectory, *, now: bool) -> None:
@@ -60,14 +81,21 @@ async def ask_to_stop(directory: JobDirectory, *, now: bool) -> None:
 
 
 class Viewer:
-    """Watches control: shows what it says, and passes on a wish to stop."""
+    """Watches control and rank 0's log: shows what they say, and passes on a wish to stop. What is slow to read holds up nothing but the showing."""
 
-    def __init__(self, directory: JobDirectory, live: Live) -> None:
+    def __init__(self, directory: JobDirectory, live: Live, *, last_lines: int = 0) -> None:
+        """`last_lines`: so many of what was printed before are shown too."""
         self._directory = directory
         self._live = live
+        self._log = Tail(directory.rank_log(0), offset_of_last(directory.rank_log(0), last_lines))
+        self._showing = asyncio.Lock()
         self._channel: Channel | None = None
         self._stop: StopJob | None = None
         self._ended = False
+        self._is_over = False
+        self._skips = False
+        self._told: set[int] = set()  # The incidents whose beginning was shown, or need not be,
+        self._quoted: set[str] = set()  # and what was quoted of them: ten failures of one kind are quoted once.
 
     def stop_on_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -75,10 +103,19 @@ class Viewer:
             loop.add_signal_handler(signum, self._stop_asked, signum, why)
 
     def _stop_asked(self, signum: signal.Signals, why: str) -> None:
-        """The first asks for a graceful stop, the second for an end at once."""
+        """The first asks for a graceful stop, the second for an end at once. After the end they cut short what is still to be shown."""
+        if self._is_over:
+            self._skips = True
+            asyncio.get_running_loop().remove_signal_handler(signum)
+            signal.signal(signum, signal.SIG_DFL)
+            return
         self._stop = StopJob(because=f"stopped: {why}", code=128 + signum, now=self._stop is not None)
         if self._channel is not None:
             self._channel.send(self._stop)
+
+    def is_over(self) -> None:
+        """Nothing will be printed or said any more."""
+        self._is_over = True
 
     async def watch(self, *, retry: bool = True) -> None:
         """Until the job has ended. Control may die and come back meanwhile."""
@@ -86,7 +123,7 @@ class Viewer:
             try:
                 channel = await connect(self._directory.control_socket)
             except OSError:
-                if not retry:
+                if not retry or self._is_over:
                     return
                 await asyncio.sleep(0.05)
                 continue
@@ -96,21 +133,52 @@ class Viewer:
                 channel.send(self._stop)
             with contextlib.suppress(BadFrame):
                 async for message in channel:
-                    self._show(message)
+                    if isinstance(message, View):
+                        self._ended = bool(message.outcome)
+                        await self._show(self._live.view, message)
+                        await self._show_culprits(message)
             self._channel = None
             await channel.closed()
 
-    def _show(self, message: object) -> None:
-        match message:
-            case View():
-                self._live.view(message)
-                self._ended = bool(message.outcome)
-            case Output(data=data):
-                self._live.output(data)
-            case _:
-                pass
-        if self._live.lost and self._stop is None:
-            self._stop_asked(signal.SIGHUP, _STOPPING_SIGNALS[signal.SIGHUP])
+    async def _show_culprits(self, view: View) -> None:
+        """The traceback an incident began with, once: what rank 0 printed is mostly its echo."""
+        for incident in view.incidents:
+            if incident.cause and incident.rung and incident.id not in self._told:
+                self._told.add(incident.id)
+                words = culprits_words(await asyncio.to_thread(state_of, self._directory), incident.id)
+                if words and words.partition("\n")[2] not in self._quoted:
+                    self._quoted.add(words.partition("\n")[2])
+                    await self._show(self._live.note, words)
+
+    async def follow(self) -> None:
+        """Show what rank 0 prints, to its end: from its log, where all of it is, however fast it came."""
+        try:
+            while self._live.mode != "json":
+                over = self._is_over  # Asked first: nothing is printed after it.
+                while data := self._log.read():
+                    await self._show(self._live.output, data)
+                    if self._is_over and self._is_too_much(self._log.left_bytes()):
+                        await self._skip()
+                if over:
+                    return
+                await asyncio.sleep(_FOLLOW_EVERY_S)
+        finally:
+            self._log.close()
+
+    def _is_too_much(self, left_bytes: int) -> bool:
+        return self._skips or (self._live.mode == "terminal" and left_bytes > _SHOWN_BYTES_MAX)
+
+    async def _skip(self) -> None:
+        left_out = self._log.skip_to_last(_LAST_LINES_BYTES)
+        if left_out:
+            await self._show(self._live.note, f"{size(left_out)} more in `holdfast logs {self._directory.job}`")
+
+    async def _show(self, how: Callable[[Shown], None], what: Shown) -> None:
+        """Shows in a thread: a terminal that is held, or a pipe that no process reads from, must not keep us from the cluster."""
+        async with self._showing:
+            await asyncio.to_thread(how, what)
+        if self._live.lost and self._stop is None and not self._is_over:
+            self._stop_asked(signal.SIGHUP, "nobody reads the output any more")
 
 
 def detach(log: str) -> bool:

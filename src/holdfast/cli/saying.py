@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from holdfast.cli.common import AsJson, Name, State, print_json
+from holdfast.cli.common import AsJson, Name, NameOrNewest, State, print_json
 from holdfast.settings import state_root
 
 NodeName = Annotated[str, typer.Argument(metavar="NODE", help="The node's name, as `holdfast nodes` lists it.")]
@@ -32,15 +32,14 @@ def veto(
     _say_to(job, "veto", state, instead=instead, because=because, as_json=as_json)
 
 
-def nodes(job: Name, state: State = None, as_json: AsJson = False) -> None:
+def nodes(job: NameOrNewest = "", state: State = None, as_json: AsJson = False) -> None:
     """List the nodes of a job: which are in the gang, which are spare, which are not used and why."""
-    from rich.console import Console
-
     from holdfast.cli import operating
     from holdfast.cli.job import known_job, state_of
+    from holdfast.cli.screen import Screen
 
-    seen = state_of(known_job(state_root(state), job))
-    print_json(operating.nodes_json(seen)) if as_json else Console().print(operating.nodes_table(seen))
+    seen = state_of(known_job(state_root(state), job, newest=True))
+    print_json(operating.nodes_json(seen)) if as_json else Screen().print(operating.nodes_table(seen))
 
 
 def cordon(job: Name, node: NodeName, because: Why = "", state: State = None, as_json: AsJson = False) -> None:
@@ -72,5 +71,6 @@ def _say_to(job: str, what: str, root: Path | None, *, node: str = "", instead: 
     from holdfast.cli.job import known_job
     from holdfast.cli.operating import say
 
-    says = say(known_job(state_root(root), job), what, node=node, instead=instead, because=because)
+    directory = known_job(state_root(root), job)
+    job, says = directory.job, say(directory, what, node=node, instead=instead, because=because)
     print_json({"job": job, "says": says}) if as_json else print(f"{job}: {says}")

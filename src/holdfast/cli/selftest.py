@@ -21,7 +21,7 @@ from holdfast.cli.job import new_job
 from holdfast.cli.live import Live
 from holdfast.cli.options import check_fits, processes_per_node
 from holdfast.cli.run import run_job
-from holdfast.domain.job import JobSpec, Outcome
+from holdfast.domain.job import UNDER_CHAOS, JobSpec, Outcome, Policy
 from holdfast.errors import UserError
 from holdfast.launch.layout import JobDirectory
 from holdfast.launch.local import LocalCluster
@@ -70,6 +70,7 @@ def _train(
     spec = JobSpec(
         job=directory.job, run=secrets.token_hex(8), module=True, cwd=str(directory.path), ranks_per_node=ranks,
         argv=("holdfast.demo.selftest", "--digest", str(digest), *options), env={"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}, chaos=True,
+        policy=Policy(hang_limits=UNDER_CHAOS),
     )  # fmt: skip
     check_fits(spec)
     storms: list[Storm] = []

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.screen import Screen, Table
 from holdfast.cli.words import one_line
 from holdfast.errors import UserError
 from holdfast.simulate.cores import cores
@@ -128,7 +128,7 @@ def _told(asked: Worlds, failures: Sequence[Lost]) -> int:
 
 
 def _show_survey(asked: Worlds, found: Survey) -> None:
-    console = Console(highlight=False, markup=False)
+    console = Screen(highlight=False, markup=False)
     console.print(
         f"{found.seeds:,} seeds in {found.wall_s:.1f} s: {found.events:,} events, {found.median_events:,.0f} in the median seed, "
         f"{found.events_per_s:,} events/s, {found.virtual_hours_per_s:,.1f} virtual hours a second, {found.seeds_per_minute:,} seeds a minute"

@@ -11,17 +11,17 @@ import secrets
 import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
-from holdfast.cli.common import AsJson, Name, State, live_view, number
-from holdfast.domain.job import JobSpec, Policy
+from holdfast.cli.common import AsJson, Name, NameOrNewest, State, live_view, number
+from holdfast.domain.job import UNDER_CHAOS, JobSpec, Outcome, Policy
 from holdfast.domain.learned import Learned
+from holdfast.domain.state import State as JobState
 from holdfast.errors import UserError
 from holdfast.launch.layout import JobDirectory, past_database
-from holdfast.settings import alerts_file, remote_root, state_root
+from holdfast.settings import alerts_file, hang_limit_text, remote_root, state_root
 
 Detached = Annotated[bool, typer.Option("--detach", help="Run in the background.")]
 RemoteRoot = Annotated[
@@ -39,25 +39,10 @@ TimeLimit = Annotated[str, typer.Option("--time-limit", metavar="TIME", help="Th
 NoLearning = Annotated[bool, typer.Option("--no-learning", help="Use nothing that was learned from earlier jobs.")]
 
 
-class AsTorchrun(TyperCommand):
-    """Flags of torchrun that mean nothing here are known, so that the error can say why."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        from holdfast.cli.options import REFUSED
-
-        try:
-            return super().parse_args(ctx, args)
-        except Exception as error:
-            flag = str(getattr(error, "option_name", "")).replace("_", "-")
-            if flag not in REFUSED:
-                raise
-            raise UserError(f"{flag} is torchrun's and cannot be honoured: {REFUSED[flag]}") from error
-
-
 def run(
-    script: Annotated[str, typer.Argument(help="The training script; with -m a module, with --no-python a program.")],
-    arguments: Annotated[list[str] | None, typer.Argument(help="Passed on as they are.")] = None,
-    nproc: Annotated[str, typer.Option("--nproc-per-node", "--nproc_per_node", "--nproc", help="Ranks a node: a number, `gpu`, `cpu` or `auto`.")] = "1",
+    script: Annotated[str, typer.Argument(metavar="SCRIPT", help="The training script; with -m a module, with --no-python a program.")],
+    arguments: Annotated[list[str] | None, typer.Argument(metavar="[ARGUMENTS]…", help="Passed on to it as they are.")] = None,
+    nproc: Annotated[str, typer.Option("--nproc-per-node", "--nproc", help="Ranks a node: a number, `gpu`, `cpu` or `auto`.")] = "1",
     nodes: Annotated[str, typer.Option("--nnodes", "--nodes", help="Nodes, all on this machine; MIN:MAX: no fewer than MIN while others are lost.")] = "1",
     spares: Annotated[int, typer.Option(min=0, help="Nodes kept ready to take the place of one that is lost.")] = 0,
     mesh: Annotated[
@@ -86,10 +71,10 @@ def run(
     private: Annotated[bool, typer.Option("--private", help="Temporary files and shared memory of the job's own on each node, gone with it.")] = False,
     name: Annotated[str, typer.Option(help="Name the job. Run again with the same name, it goes on from its newest checkpoint.", show_default="made up")] = "",
     module: Annotated[bool, typer.Option("-m", "--module", help="SCRIPT is a module.")] = False,
-    no_python: Annotated[bool, typer.Option("--no-python", "--no_python", help="SCRIPT is a program to execute as it is.")] = False,
+    no_python: Annotated[bool, typer.Option("--no-python", help="SCRIPT is a program to execute as it is.")] = False,
     no_warm: Annotated[bool, typer.Option("--no-warm", help="Start every worker as a fresh interpreter.")] = False,
     preimport: Annotated[list[str] | None, typer.Option(help="Import this in the warm parent, so that workers start with it. May be given often.")] = None,
-    max_restarts: Annotated[int | None, typer.Option("--max-restarts", "--max_restarts", min=0, help="At most this many.", show_default="per cause")] = None,
+    max_restarts: Annotated[int | None, typer.Option("--max-restarts", min=0, help="At most this many.", show_default="per cause")] = None,
     resize_every_s: Annotated[
         float, number(min=0.0, help="With --nnodes MIN:MAX: seconds at least between two changes of a running gang; doubled by each in the last hour.")
     ] = Policy().resize_every_s,
@@ -100,6 +85,11 @@ def run(
             show_default="the batch is kept",
         ),
     ] = "",
+    hang_limit: Annotated[
+        str | None,
+        typer.Option(metavar="TIME|off", help="A rank that stands still for this long is hung, whatever it does; also by phase: eval=1h,start=20m.",
+                     show_default="learned; 30s with --chaos"),
+    ] = None,
     slow_wait_s: Annotated[
         float, number(min=0.0, help="Seconds a rank must hold the gang back before it is asked whether to leave its node.")
     ] = Policy().slow_wait_s,
@@ -135,7 +125,9 @@ def run(
             show_default="`notice` in the node's state directory",
         ),
     ] = "",
-    stop_grace_s: Annotated[float, number(min=0.0, help="Seconds workers get to save and leave when the job is stopped.")] = Policy().stop_grace_s,
+    stop_grace_s: Annotated[
+        float, number("--stop-grace-s", "--shutdown-timeout", min=0.0, help="Seconds workers get to save and leave when the job is stopped.")
+    ] = Policy().stop_grace_s,
     save_every: Annotated[
         str,
         typer.Option(
@@ -172,7 +164,6 @@ def run(
     metrics_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key.")] = None,
     check: Annotated[bool, typer.Option("--check", help="Examine the machine first, as `holdfast doctor` does, and start nothing on a bad one.")] = False,
     chaos: Annotated[bool, typer.Option("--chaos", help="Faults may be injected into this job: see `holdfast chaos`.")] = False,
-    standalone: Annotated[bool, typer.Option("--standalone", hidden=True, help="As torchrun spells it; a job here always is.")] = False,
     detached: Detached = False,
     state: State = None,
     as_json: AsJson = False,
@@ -187,6 +178,7 @@ def run(
         check_fits,
         checkpoint_every,
         gpus_of,
+        hang_limits_of,
         limits_of,
         may_change_of,
         mesh_of,
@@ -215,7 +207,8 @@ def run(
         limits=limits_of(time_limit=time_limit, epoch_limit=epoch_limit, target=target, within=within, at_limit=at_limit),
         policy=Policy(
             max_restarts=max_restarts, stop_grace_s=stop_grace_s, profile_every_s=None if no_profile else Policy().profile_every_s,
-            resize_every_s=resize_every_s, slow_wait_s=slow_wait_s, mode=mode_of(policy), never=never_of(never or []), budgets=budgets_of(budget or []),
+            resize_every_s=resize_every_s, slow_wait_s=slow_wait_s, hang_limits=hang_limits_of(hang_limit_text(hang_limit)) or (UNDER_CHAOS if chaos else ()),
+            mode=mode_of(policy), never=never_of(never or []), budgets=budgets_of(budget or []),
             smaller_batch=smaller_batch_of(smaller_batch, least, most), skip_batches=skip_batches, may_change=may_change_of(may_change),
         ),
         shape=shape_of(shape or []), chaos=chaos,
@@ -235,6 +228,9 @@ def run(
 
 def resume(
     job: Name,
+    nproc: Annotated[
+        str, typer.Option("--nproc-per-node", "--nproc_per_node", "--nproc", help="Another number of ranks a node.", show_default="as it was")
+    ] = "",
     remote: Annotated[str | None, typer.Option("--remote", metavar="URL", help="Another remote store; '' for none.", show_default="as it was")] = None,
     alerts: Annotated[str | None, typer.Option("--alerts", metavar="FILE", help="Tell others of incidents; '' for nobody.", show_default="as it was")] = None,
     time_limit: Annotated[str | None, typer.Option(metavar="TIME", help="Another time limit, in all; '' for none.", show_default="as it was")] = None,
@@ -247,11 +243,19 @@ def resume(
     """Run a job again as it was, from its newest checkpoint."""
     from holdfast.cli.address import address_for, reached
     from holdfast.cli.alerting import checked_alerts
-    from holdfast.cli.job import known_job, spec_of
-    from holdfast.cli.options import limited_anew
+    from holdfast.cli.job import known_job, spec_of, state_now
+    from holdfast.cli.options import check_fits, limited_anew, processes_per_node
 
     directory = known_job(state_root(state), job)
+    job = directory.job
     spec = spec_of(directory)
+    if nproc:
+        each = processes_per_node(nproc)
+        if spec.mesh is not None and each != spec.ranks_per_node:
+            raise UserError(f"--mesh of job {job!r} is of {spec.world_size} ranks: give both, `holdfast run --name {job} --nproc-per-node {each} --mesh …`")
+        spec = dataclasses.replace(spec, ranks_per_node=each)
+        check_fits(spec)
+    _agree_to_run_again(state_now(directory), ask=not (as_json or detached))
     told = spec.alerts if alerts is None else checked_alerts(alerts)
     spec = dataclasses.replace(spec, run=secrets.token_hex(8), alerts=told, remote=spec.remote if remote is None else address_for(remote, job))
     spec = dataclasses.replace(spec, limits=limited_anew(spec.limits, time_limit, at_limit))
@@ -259,9 +263,25 @@ def resume(
     _run(directory, reached(spec, again=True), as_json=as_json, detached=detached)
 
 
+def _agree_to_run_again(ended: JobState, *, ask: bool) -> None:
+    """Says what is done again of a job that has finished; where a person can answer, they are asked."""
+    if ended.outcome is not Outcome.FINISHED:
+        return
+    step, saved = max(ended.step, ended.step_best), ended.saved_step
+    again = f"its newest checkpoint is step {saved:,}" if saved >= 0 else "it has no checkpoint and begins from nothing"
+    more = f": steps {saved + 1:,} to {step:,} are trained again" if 0 <= saved < step else ""
+    said = f"the job has finished{f' at step {step:,}' if step >= 0 else ''}; {again}{more}"
+    if ask and sys.stdin.isatty() and sys.stderr.isatty():
+        typer.confirm(f"holdfast: {said}. Run it again?", abort=True, err=True)
+    else:
+        print(f"holdfast: {said}", file=sys.stderr)
+
+
 def _run(directory: JobDirectory, spec: JobSpec, *, as_json: bool, detached: bool) -> None:
     from holdfast.cli.job import hold
+    from holdfast.cli.newest import newest_of, saved_until
     from holdfast.cli.run import come_up, detach, exit_code, run_job
+    from holdfast.launch.local import CannotStayUp
 
     if spec.chaos:
         from holdfast.cli.chaos import prepared
@@ -278,18 +298,21 @@ def _run(directory: JobDirectory, spec: JobSpec, *, as_json: bool, detached: boo
     live = live_view(as_json=as_json)
     try:
         ended = run_job(directory, spec, live)
+    except CannotStayUp as error:
+        raise CannotStayUp(f"{error}; {saved_until(directory)}") from error
     finally:
         live.close()
-    live.summary(ended)
+    live.summary(ended, newest_of(directory, ended))
     raise typer.Exit(exit_code(ended))
 
 
-def attach(job: Name, state: State = None, as_json: AsJson = False) -> None:
+def attach(job: NameOrNewest = "", state: State = None, as_json: AsJson = False) -> None:
     """Watch a running job. Ctrl-C ends the watching, not the job."""
     from holdfast.cli.job import known_job
+    from holdfast.cli.newest import newest_of
     from holdfast.cli.run import attach_job, exit_code
 
-    directory = known_job(state_root(state), job)
+    directory = known_job(state_root(state), job, newest=True)
     live = live_view(as_json=as_json)
     try:
         seen = attach_job(directory, live)
@@ -297,7 +320,7 @@ def attach(job: Name, state: State = None, as_json: AsJson = False) -> None:
         live.close()
     if seen.outcome is None:
         raise typer.Exit(0)
-    live.summary(seen)
+    live.summary(seen, newest_of(directory, seen))
     raise typer.Exit(exit_code(seen))
 
 

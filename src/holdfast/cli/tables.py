@@ -16,35 +16,41 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, fields
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, JustifyMethod, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.mesh_shown import drawn, mesh_json, mesh_now, mesh_rows
+from holdfast.cli.screen import Table
 from holdfast.cli.words import (
+    ALL_AGAIN,
     BUCKET_MEANS,
     bill_items,
     bill_of,
     cause_of,
     clean,
+    cost_s,
     count,
     culprit_of,
     duration,
+    goodput_of,
+    loss_text,
     one_line,
     outcome_sentence,
     packed,
-    percent,
-    percents,
     printed,
     remedy_of,
     saving_sentence,
+    share_text,
+    shares_of,
     steps_again,
     timeline,
+    why_unknown,
 )
 from holdfast.control.journal import Entry
 from holdfast.core.membership import out_of_service
@@ -54,7 +60,7 @@ from holdfast.domain.event import EffectDone, EffectFailed, Event, FindingMade, 
 from holdfast.domain.fitting import Fitting
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.incident import Incident, IncidentPhase
-from holdfast.domain.job import Outcome
+from holdfast.domain.job import JobPhase, Outcome
 from holdfast.domain.plan import Plan
 from holdfast.domain.profile import Profile
 from holdfast.domain.scaling import Scaling
@@ -63,6 +69,8 @@ from holdfast.domain.treatment import Treatment
 
 _BAR_CELLS = 20
 _BILL_CELLS = 42  # What the widest column of the incidents has left on a terminal of 80.
+_NONE: Mapping[int, int] = MappingProxyType({})
+_SHORT_ITEMS = 8  # More of one field than this are counted.
 _STACK_LINES = 12  # Of each rank; the whole stack is in the JSON.
 _GOOD = {Outcome.FINISHED: "green", Outcome.STOPPED: "yellow"}
 
@@ -76,8 +84,7 @@ def jobs_table(states: Iterable[State]) -> RenderableType:
         return Text("No jobs yet. `holdfast run train.py` starts one.")
     table = _table("job", "state", ("step", "right"), ("goodput", "right"), ("for", "right"), ("incidents", "right"))
     for state in rows:
-        goodput = percent(state.ledger.goodput) if state.ledger.wall_s > 0 else ""
-        cells = (_name(state), _standing(state), _step_text(state), goodput, duration(state.ledger.wall_s), str(len(state.incidents)))
+        cells = (_name(state), _standing(state), _step_text(state), goodput_of(state.ledger), duration(state.ledger.run_s), str(len(state.incidents)))
         table.add_row(*(cell if isinstance(cell, Text) else Text(cell) for cell in cells))
     return table
 
@@ -98,8 +105,10 @@ def _job_json(state: State) -> dict[str, Any]:
         "step_best": _known(state.step_best),
         "saved_step": _known(state.saved_step),
         "remote": state.spec.remote if state.spec is not None and state.spec.remote else None,
-        "goodput": round(state.ledger.goodput, 6),
+        "goodput": round(state.ledger.goodput, 6) if state.ledger.goodput is not None else None,
+        "goodput_because": why_unknown(state.ledger) or None,
         "wall_s": state.ledger.wall_s,
+        "run_s": state.ledger.run_s,
         "incidents": len(state.incidents),
     }
 
@@ -114,7 +123,7 @@ def _name(state: State) -> str:
 
 def _standing(state: State) -> Text:
     if state.outcome is None:
-        return Text(str(state.phase), style="cyan")
+        return Text(str(state.phase), style="bold red" if state.phase is JobPhase.LOST else "cyan")
     return Text(str(state.outcome), style=_GOOD.get(state.outcome, "bold red"))
 
 
@@ -126,9 +135,9 @@ def _step_text(state: State) -> str:
 # One job.
 
 
-def show(state: State, *, loss: float | None = None) -> RenderableType:
-    """All about one job. The loss is not the core's business: whoever has seen it passes it in."""
-    parts: list[RenderableType] = [_headline(state), _facts(state, loss)]
+def show(state: State, *, loss: float | None = None, processes: Mapping[int, int] = _NONE, saved: str = "") -> RenderableType:
+    """All about one job. The loss, the ranks' processes and what lies on the disk are not the core's business: the caller that has seen them passes them in."""
+    parts: list[RenderableType] = [_headline(state), _facts(state, loss, processes, saved)]
     grid = mesh_now(state)
     parts += [_section("Mesh"), Padding(grid, (0, 0, 0, 2))] if grid is not None else []
     parts += [_section("Where the time went"), _ledger_table(state)]
@@ -147,14 +156,13 @@ def _profile(state: State, profile: Profile) -> RenderableType:
     return _indented(f"at {when}, {why}: {says[0]}", *says[1:], f"profiles/{profile.name}")
 
 
-def show_json(state: State, *, loss: float | None = None) -> dict[str, Any]:
-    totals = state.ledger.totals()
-    shares = percents(list(totals.values()))
+def show_json(state: State, *, loss: float | None = None, processes: Mapping[int, int] = _NONE) -> dict[str, Any]:
     spec = msgspec.to_builtins(state.spec) if state.spec is not None else None
     return _job_json(state) | {
         "spec": spec,
         "nodes": {name: _node_json(node) for name, node in sorted(state.nodes.items())},
         "gang": list(state.gang.nodes) if state.gang is not None else [],
+        "pids": {str(rank): pid for rank, pid in sorted(processes.items())},
         "mesh": mesh_json(state),
         "cordoned": dict(sorted(state.cordoned.items())),
         "changes": msgspec.to_builtins(state.changes),
@@ -163,7 +171,7 @@ def show_json(state: State, *, loss: float | None = None) -> dict[str, Any]:
         "treatment": msgspec.to_builtins(state.treatment),
         "scaling": msgspec.to_builtins(state.gang.scaling if state.gang is not None else Scaling()),
         "loss": loss if loss is not None and math.isfinite(loss) else None,
-        "ledger": [{"bucket": str(bucket), "seconds": seconds, "percent": share} for (bucket, seconds), share in zip(totals.items(), shares, strict=True)],
+        "ledger": [{"bucket": str(bucket), "seconds": seconds, "percent": share} for bucket, seconds, share in shares_of(state.ledger)],
         "incidents": incidents_json(state),
         "profiles": msgspec.to_builtins(state.profiles),
     }
@@ -186,16 +194,16 @@ def _headline(state: State) -> Text:
     return Text(outcome_sentence(state), style=f"bold {style}")
 
 
-def _facts(state: State, loss: float | None) -> Table:
+def _facts(state: State, loss: float | None, processes: Mapping[int, int], saved: str) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="dim", no_wrap=True)
     table.add_column()
-    for name, value in _fact_rows(state, loss):
+    for name, value in [*_fact_rows(state, loss, processes), *([("saved", saved)] if saved else [])]:
         table.add_row(name, Text(value))
     return table
 
 
-def _fact_rows(state: State, loss: float | None) -> list[tuple[str, str]]:
+def _fact_rows(state: State, loss: float | None, processes: Mapping[int, int]) -> list[tuple[str, str]]:
     rows = []
     if state.spec is not None:
         rows.append(("runs", one_line(" ".join((*(("-m",) if state.spec.module else ()), *state.spec.argv)))))
@@ -208,6 +216,8 @@ def _fact_rows(state: State, loss: float | None) -> list[tuple[str, str]]:
                 rows.append(("", f"{state.gang.scaling} (--smaller-batch {state.spec.policy.smaller_batch}), until it is whole again"))
     if state.nodes:
         rows.append(("nodes", _nodes_text(state)))
+    if processes:
+        rows.append(("pids", _pids_text(processes)))
     rows += mesh_rows(state)
     rows += _resource_rows(state)
     if max(state.step, state.step_best) >= 0:
@@ -227,8 +237,8 @@ def _fact_rows(state: State, loss: float | None) -> list[tuple[str, str]]:
     if state.spec is not None and state.spec.power_cap_watts is not None:
         rows.append(("heat", f"a GPU throttled for it gets a lower power limit, down to {state.spec.power_cap_watts:g} W; else its work moves to a spare"))
     if loss is not None:
-        rows.append(("loss", f"{loss:.4f}"))
-    rows.append(("goodput", f"{percent(state.ledger.goodput)} of {duration(_attended_s(state))}"))
+        rows.append(("loss", loss_text(loss)))
+    rows.append(("goodput", why_unknown(state.ledger) or f"{goodput_of(state.ledger)} of {duration(state.ledger.run_s)}"))
     return rows
 
 
@@ -239,10 +249,6 @@ def _resource_rows(state: State) -> list[tuple[str, str]]:
     by = f"; kept by {one_line(' and '.join(kept_by))}" if kept_by else ""
     rows = [("may use", f"{', '.join(asked)}, on each node{by}")] if asked else []
     return rows + [("", one_line(unkept)) for unkept in sorted({node.unkept for node in state.nodes.values() if node.unkept})]
-
-
-def _attended_s(state: State) -> float:
-    return state.ledger.wall_s - state.ledger.totals().get(Bucket.DOWN, 0.0)
 
 
 def _nodes_text(state: State) -> str:
@@ -256,20 +262,24 @@ def _nodes_text(state: State) -> str:
     return ", ".join(said) if len(said) <= 8 else f"{', '.join(said[:6])} … and {len(said) - 6} more"
 
 
+def _pids_text(processes: Mapping[int, int]) -> str:
+    said = [f"{pid} (rank {rank})" for rank, pid in sorted(processes.items())]
+    return ", ".join(said) if len(said) <= 16 else f"{', '.join(said[:14])} … and {len(said) - 14} more"
+
+
 def _ledger_table(state: State) -> Table:
-    """Largest first; the bars share one scale, and the percents add up to 100."""
-    totals = state.ledger.totals()
-    shares = dict(zip(totals, percents(list(totals.values())), strict=True))
+    """Largest first; the bars share one scale, and the percents add up to 100. The time when nobody ran the job comes last and has none."""
+    rows = sorted(shares_of(state.ledger), key=lambda row: (row[2] is None, row[0] is not Bucket.PRODUCTIVE, -row[1]))
     table = Table.grid(padding=(0, 2))
     justifies: tuple[JustifyMethod, ...] = ("left", "right", "right", "left")
     for justify in justifies:
         table.add_column(justify=justify, no_wrap=True)
     table.add_column(style="dim")  # The only column that wraps gives way first on a narrow terminal.
-    for bucket in sorted(totals, key=lambda bucket: (bucket is not Bucket.PRODUCTIVE, -totals[bucket])):
+    for bucket, seconds, share in rows:
         style = "green" if bucket is Bucket.PRODUCTIVE else "yellow"
-        halves = max(1, round(2 * _BAR_CELLS * shares[bucket] / 100))
+        halves = max(1, round(2 * _BAR_CELLS * share / 100)) if share is not None else 0
         bar = Text("━" * (halves // 2) + "╸" * (halves % 2), style=style)
-        table.add_row(str(bucket), duration(totals[bucket]), f"{shares[bucket]:.1f} %", bar, BUCKET_MEANS[bucket])
+        table.add_row(str(bucket), duration(seconds), share_text(share), bar, BUCKET_MEANS[bucket])
     return table
 
 
@@ -293,19 +303,20 @@ def incident_json(state: State, incident: Incident) -> dict[str, Any]:
         written["rung"] = plan.rung.name.lower()
         for one, told in zip(plan.candidates, written["candidates"], strict=True):
             told |= {"rung": one.rung.name.lower(), "expected_s": one.expected_s}
-    extra = {"cause": cause_of(incident), "steps_again": steps_again(incident), "seconds": sum(bill.values()), "bill": {str(k): v for k, v in bill.items()}}
-    return body | extra
+    return body | {
+        "cause": cause_of(incident), "steps_again": steps_again(incident), "seconds": cost_s(state, incident), "bill": {str(k): v for k, v in bill.items()}
+    }
 
 
 def _line_items(state: State) -> RenderableType:
     table = _table(("#", "right"), ("at", "right"), "what", "remedy", ("cost", "right"), ("steps\nredone", "right"))
     for incident in state.incidents:
-        bill = bill_of(state, incident)
-        what = Text.assemble(_mark(incident), cause_of(incident), *((f"\n{line}", "dim") for line in packed(bill_items(bill), _BILL_CELLS)))
-        again = steps_again(incident)
+        cost, again = cost_s(state, incident), steps_again(incident)
+        items = packed([*([ALL_AGAIN] if cost is None else []), *bill_items(bill_of(state, incident))], _BILL_CELLS)
+        what = Text.assemble(_mark(incident), cause_of(incident), *((f"\n{line}", "dim") for line in items))
         table.add_row(
             str(incident.id), duration(_since_start(state, incident.opened_at)), what, remedy_of(incident),
-            duration(sum(bill.values())), "–" if again is None else f"{again:,}",
+            "–" if cost is None else duration(cost), "–" if again is None else f"{again:,}",
         )  # fmt: skip
     return table
 
@@ -328,10 +339,11 @@ def story(state: State, incident: Incident) -> RenderableType:
     """One incident from first sign to outcome."""
     head = Text.assemble(_mark(incident), (f"Incident {incident.id}: {cause_of(incident)}", "bold"), f", {str(incident.phase).replace('_', ' ')}")
     parts: list[RenderableType] = [head, _section("Timeline, from the fault on"), _timeline(incident)]
-    if incident.findings:
-        parts += [_section("Seen"), *(_indented(f"{one_line(one.because)}", *one.evidence) for one in incident.findings)]
+    told = {said for said in _sentences(incident) if any(what.endswith(said) for _, what in timeline(incident))}
+    seen = [_indented(*lines) for one in incident.findings if (lines := _news([one.because, *one.evidence], told))]
+    parts += [_section("Seen"), *seen] if seen else []
     for diagnosis in incident.diagnoses:
-        parts += [_section("Diagnosis"), _diagnosis(diagnosis)]
+        parts += [_section("Diagnosis"), _diagnosis(diagnosis, told)]
     for plan in incident.plans:
         parts += [_section("Plan"), _plan(plan)]
     parts += [_section("Cost"), _cost(state, incident)]
@@ -349,17 +361,34 @@ def _timeline(incident: Incident) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(justify="right", no_wrap=True, style="cyan", width=10)
     table.add_column()
+    told: set[str] = set()
     for when, what in timeline(incident):
-        table.add_row(when, Text(what))
+        again = next((said for said in told if what.endswith(f": {said}")), "")
+        table.add_row(when, Text(what.removesuffix(f": {again}") if again else what))
+        told |= {said for said in _sentences(incident) if what.endswith(said)}
     return table
 
 
-def _diagnosis(diagnosis: Diagnosis) -> RenderableType:
+def _sentences(incident: Incident) -> list[str]:
+    """What findings and diagnoses say in a sentence: often the same, and shown once."""
+    texts = [*(finding.because for finding in incident.findings), *(diagnosis.because for diagnosis in incident.diagnoses)]
+    return [said for text in texts if (said := one_line(text))]
+
+
+def _news(texts: Iterable[str], told: set[str]) -> list[str]:
+    """Those that were not told yet; from now on they are."""
+    fresh = [said for said in dict.fromkeys(map(one_line, texts)) if said not in told]
+    told.update(fresh)
+    return fresh
+
+
+def _diagnosis(diagnosis: Diagnosis, told: set[str]) -> RenderableType:
     lasting = "permanent: trying again cannot help" if diagnosis.permanent else "may pass"
     whose = f", {culprit_of(diagnosis)}" if culprit_of(diagnosis) else ""
     at = f", at step {diagnosis.step:,}" if diagnosis.step >= 0 else ""
-    rows = [Text(f"{diagnosis.cause.replace('_', ' ')}{whose}{at}, {diagnosis.confidence * 100:.0f} % sure; {lasting}"), Text(one_line(diagnosis.because))]
-    rows += [Text(f"evidence: {one_line(one)}", style="dim") for one in diagnosis.evidence]
+    rows = [Text(f"{diagnosis.cause.replace('_', ' ')}{whose}{at}, {diagnosis.confidence * 100:.0f} % sure; {lasting}")]
+    rows += [Text(said) for said in _news([diagnosis.because], told)]
+    rows += [Text(f"evidence: {said}", style="dim") for said in _news(diagnosis.evidence, told)]
     rows += [Text(f"or else: {one_line(one)}", style="dim") for one in diagnosis.alternatives]
     return Padding(Group(*rows), (0, 0, 0, 2))
 
@@ -386,10 +415,10 @@ def _candidates(plan: Plan) -> Table:
 
 
 def _cost(state: State, incident: Incident) -> RenderableType:
-    bill = bill_of(state, incident)
-    again = steps_again(incident)
+    bill, cost, again = bill_of(state, incident), cost_s(state, incident), steps_again(incident)
     lost = "how many steps were done again is not known" if again is None else f"{count(again, 'step')} done again"
-    return _indented(f"{duration(sum(bill.values()))}; {lost}", *packed(bill_items(bill), 76))
+    said = f"not known: {ALL_AGAIN}, unless the script restores itself" if cost is None else f"{duration(cost)}; {lost}"
+    return _indented(said, *packed(bill_items(bill), 76))
 
 
 def _stacks(incident: Incident) -> list[RenderableType]:
@@ -472,6 +501,8 @@ def _short(value: object) -> str:
             return f"{value:.2f}" if value < 1e6 else datetime.fromtimestamp(value, UTC).strftime("%H:%M:%S UTC")
         case tuple():
             return "+".join(str(one) for one in value)
+        case dict() if len(value) > _SHORT_ITEMS:
+            return f"of {len(value)} names; --json has them"
         case dict():
             return " ".join(f"{name}:{_short(inner)}" for name, inner in value.items())
         case _:
@@ -485,7 +516,7 @@ def _table(*columns: str | tuple[str, JustifyMethod]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), show_edge=False, pad_edge=False, header_style="dim")
     for column in columns:
         name = column if isinstance(column, str) else column[0]
-        table.add_column(name, justify="left" if isinstance(column, str) else column[1], no_wrap=name not in ("what", "job"), overflow="fold")
+        table.add_column(name, justify="left" if isinstance(column, str) else column[1], no_wrap=name not in ("what", "remedy"))
     return table
 
 

@@ -26,8 +26,9 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from holdfast.cli.job import is_held, jobs, known_job, state_of
+from holdfast.cli.job import is_held, jobs, known_job, not_running, state_of
 from holdfast.cli.look import Look, look_from, look_json, look_line
+from holdfast.cli.screen import Screen
 from holdfast.cli.spark import sparkline
 from holdfast.cli.watch_table import watch_table
 from holdfast.cli.words import duration, finding_sentence, one_line
@@ -45,6 +46,7 @@ _REREAD_S: Final = 10.0
 _FIRST_WITHIN_S: Final = 15.0  # For the first look: a control that has just been started knows nothing yet.
 _LIVE_MAX: Final = 600
 _DEFAULT_SINCE_S: Final = 3600.0
+_WIDTH_MAX: Final = 160  # Over a pipe, where nothing else says how long a curve is.
 
 
 def watched_job(root: Path, name: str) -> JobDirectory:
@@ -62,7 +64,7 @@ def run_watch(directory: JobDirectory, *, since: str, once: bool, as_json: bool,
     if not is_held(directory):
         if not since:
             curves = f"`holdfast watch {directory.job} --since 1h` shows its last curves"
-            raise UserError(f"job {directory.job!r} is not running; `holdfast show {directory.job}` says how it ended, {curves}")
+            raise UserError(f"{not_running(directory)}; {curves}")
         return _past(directory, since_s, as_json=as_json, out=out)
     with contextlib.suppress(KeyboardInterrupt, BrokenPipeError):
         asyncio.run(_show(directory, since_s, once=once, as_json=as_json, out=out))
@@ -86,7 +88,7 @@ async def _looks(directory: JobDirectory, since_s: float) -> AsyncGenerator[Look
             if time.monotonic() > deadline:
                 raise HoldfastError(f"job {directory.job!r} runs but its control does not answer; it may be restarting: try again") from None
             continue
-        channel.send(Watch(output=False, figures=True))
+        channel.send(Watch(figures=True))
         try:
             async for message in channel:
                 match message:
@@ -140,8 +142,8 @@ async def _once(looks: AsyncIterator[Look], *, as_json: bool, out: TextIO) -> No
         if as_json:
             _write(out, msgspec.json.encode(look_json(look)).decode())
         else:
-            console = Console(file=out, highlight=False)
-            console.print(watch_table(look, columns=console.width, rows=200))
+            console = Screen(out, highlight=False)
+            console.print(watch_table(look, columns=min(console.width, _WIDTH_MAX), rows=200))
         return
 
 

@@ -4,8 +4,8 @@
     step 420 of 1,000  ━━━━━━━━━━━━───────────────  42 %  ends in 1m 53s
     loss ▇▆▅▄▃▃▂▂▁▁ 2.31    a step ▂▂▁▂▃▂▂ 0.12 s
 
-     rank  node    step  a step  ░ data  █ compute …    loss   norm   cpu   memory
-        0  node-0   420  0.12 s  ░░███████▒▒▒▓          2.31   0.52   1.0  312 MiB
+     rank    pid  node    step  a step  of which    loss   norm   cpu   memory
+        0  23456  node-0   420  0.12 s  ░██████▓    2.31   0.52   1.0  312 MiB
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from holdfast.cli.checkpoints.drawing import new_table
-from holdfast.cli.look import Look, Numbers, own_numbers, step_time
+from holdfast.cli.look import NO_STEP, Look, Numbers, own_numbers, step_time
 from holdfast.cli.panel import panel_lines
 from holdfast.cli.spark import legend, sparkline, split_bar
 from holdfast.cli.words import culprit_of, finding_sentence, one_line
 from holdfast.detect.rules.units import written
-from holdfast.domain.finding import Finding, Severity
+from holdfast.domain.finding import Severity
 from holdfast.domain.metric import Scope
 
 _COLOURS: Final = {Severity.INFO: "cyan", Severity.WARNING: "yellow", Severity.CRITICAL: "bold red"}
@@ -45,7 +45,7 @@ def watch_table(look: Look, *, columns: int, rows: int) -> RenderableType:
         parts += [Text(), *_nodes(look, columns, nodes_room)]
     if gpus:
         parts += [Text(), *_gpus(look, gpus_room)]
-    parts += [Text(), *_findings(look.findings, columns)]
+    parts += [Text(), *_findings(look, columns)]
     return Group(*parts)
 
 
@@ -62,13 +62,14 @@ def _curves(look: Look, columns: int) -> Text:
 
 def _ranks(look: Look, columns: int, room: int) -> Iterable[RenderableType]:
     wide = columns >= _WIDE
-    table = new_table(("rank", "right"), "node", ("step", "right"), ("a step", "right"), "of which", ("loss", "right"), ("norm", "right"), ("cpu", "right"),
-                      ("memory", "right"), *((name, "right") for name in (own_numbers(look)[:2] if wide else ())))  # fmt: skip
-    shown = _slowest(look, room)
+    table = new_table(("rank", "right"), ("pid", "right"), "node", ("step", "right"), ("a step", "right"), "of which", ("loss", "right"), ("norm", "right"),
+                      ("cpu", "right"), ("memory", "right"), *((name, "right") for name in (own_numbers(look)[:2] if wide else ())))  # fmt: skip
+    shown, pids = _slowest(look, room), look.pids
     for rank in shown:
         said = look.ranks[rank]
-        cells: list[Text | str] = [str(rank), _short(look.rank_nodes.get(rank, "–")), _number(said, "step", ",.0f"), _seconds(said, "step_seconds")]
-        cells += [split_bar(look.step_parts(rank), 30 if wide else 12), _number(said, "loss", ".4g"), _number(said, "gradient_norm", ".3g")]
+        cells: list[Text | str] = [str(rank), str(pids.get(rank, "–")), _short(look.rank_nodes.get(rank, "–"), _NODE_CELLS if wide else 9)]
+        cells += [_number(said, "step", ",.0f"), _seconds(said, "step_seconds")]
+        cells += [split_bar(look.step_parts(rank), 30 if wide else 8), _number(said, "loss", ".4g"), _number(said, "gradient_norm", ".3g")]
         cells += [_number(said, "worker_cpu_ratio", ".2f"), _unit(said, "worker_memory_bytes", "bytes")]
         cells += [_number(said, f"user_{name}", ".4g") for name in (own_numbers(look)[:2] if wide else ())]
         table.add_row(*cells)
@@ -118,8 +119,11 @@ def _gpus(look: Look, room: int) -> Iterable[RenderableType]:
     yield from _more(len(gpus) - room, "GPUs")
 
 
-def _findings(findings: tuple[Finding, ...], columns: int) -> Iterable[Text]:
-    if not findings:
+def _findings(look: Look, columns: int) -> Iterable[Text]:
+    findings = look.findings
+    if look.tells_nothing:
+        yield Text(f"{NO_STEP[:1].upper()}{NO_STEP[1:]}.", style="yellow")
+    elif not findings:
         yield Text("Nothing stands out.", style="dim")
     for finding in findings[:_FINDINGS_MAX]:
         said = finding_sentence(finding) if culprit_of(finding) else finding.kind.removeprefix("rule:").replace("_", " ")
@@ -135,10 +139,10 @@ def _more(number: int, what: str) -> Iterable[Text]:
         yield Text(f"… and {number} more {what}", style="dim")
 
 
-def _short(node: str) -> str:
+def _short(node: str, cells: int = _NODE_CELLS) -> str:
     """The end of a long name tells it from its neighbours."""
     name = one_line(node)
-    return name if len(name) <= _NODE_CELLS else f"…{name[1 - _NODE_CELLS :]}"
+    return name if len(name) <= cells else f"…{name[1 - cells :]}"
 
 
 def _number(said: Numbers, metric: str, form: str) -> str:

@@ -16,8 +16,10 @@ from holdfast.domain.exit import Exit
 from holdfast.domain.finding import Finding
 from holdfast.domain.goodput import Bucket
 from holdfast.domain.job import Outcome
+from holdfast.domain.plan import Rung
 
 if TYPE_CHECKING:  # A command that only wants a clean line is not to wait for all that a job consists of.
+    from holdfast.domain.goodput import Ledger
     from holdfast.domain.incident import Incident
     from holdfast.domain.state import State
 
@@ -27,6 +29,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2
 # The parts of a recovery, in the order in which they happen, and the bucket's meaning in a few words.
 BUCKET_MEANS: dict[Bucket, str] = {
     Bucket.PRODUCTIVE: "new steps",
+    Bucket.UNKNOWN: "ranks up, no step told",
     Bucket.START: "before the first step",
     Bucket.SAVE: "training stood still to save",
     Bucket.DETECT: "until the fault was noticed",
@@ -38,9 +41,11 @@ BUCKET_MEANS: dict[Bucket, str] = {
     Bucket.RECOMPUTE: "steps done before, again",
     Bucket.SMALLER: "what a smaller gang lacks",
     Bucket.WAIT: "for nodes, or backing off",
-    Bucket.END: "taking everything down",
+    Bucket.END: "after the last step",
     Bucket.DOWN: "nobody ran the job",
 }
+
+ALL_AGAIN = "all work since the start is done again"
 
 OUTCOME_SAYS: dict[Outcome, str] = {
     Outcome.FINISHED: "finished",
@@ -83,9 +88,9 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
-def percents(parts: Sequence[float], *, decimals: int = 1) -> list[float]:
-    """Shares of the whole that add up to exactly 100: what rounding leaves over goes to those it robbed most."""
-    whole, units = sum(parts), 100 * 10**decimals
+def percents(parts: Sequence[float], *, of: float = 100.0, decimals: int = 1) -> list[float]:
+    """Shares that add up to exactly `of` percent: what rounding leaves over goes to those it robbed most."""
+    whole, units = sum(parts), round(of * 10**decimals)
     if whole <= 0:
         return [0.0] * len(parts)
     exact = [part / whole * units for part in parts]
@@ -98,6 +103,39 @@ def percents(parts: Sequence[float], *, decimals: int = 1) -> list[float]:
 
 def percent(share: float) -> str:
     return f"{100 * share:.1f} %"
+
+
+def goodput_of(ledger: Ledger) -> str:
+    """The productive share of the time the job was run; a dash where it is not known."""
+    return "–" if ledger.goodput is None else percent(ledger.goodput)
+
+
+def why_unknown(ledger: Ledger) -> str:
+    """Why the goodput is not known; empty when it is."""
+    if ledger.goodput is not None:
+        return ""
+    if Bucket.UNKNOWN in ledger.totals():
+        return "not known: the script does not say when it steps; three lines in it do, as the README shows"
+    return "not known: no step was seen yet"
+
+
+def shares_of(ledger: Ledger) -> list[tuple[Bucket, float, float | None]]:
+    """Each bucket, its seconds, and its share in percent of the time the job was run. The time when nobody ran it has none."""
+    totals, run_s = ledger.totals(), ledger.run_s
+    productive = round(100 * totals.get(Bucket.PRODUCTIVE, 0.0) / run_s, 1) if run_s > 0 else 0.0  # As the goodput is written: it is the same number.
+    others = [bucket for bucket in totals if bucket not in (Bucket.PRODUCTIVE, Bucket.DOWN)]
+    shares: dict[Bucket, float] = dict(zip(others, percents([totals[bucket] for bucket in others], of=100.0 - productive), strict=True))
+    shares[Bucket.PRODUCTIVE] = productive
+    return [(bucket, seconds, None if bucket is Bucket.DOWN else shares[bucket]) for bucket, seconds in totals.items()]
+
+
+def share_text(share: float | None) -> str:
+    return "–" if share is None else f"{share:.1f} %"
+
+
+def loss_text(loss: float) -> str:
+    """Four decimals, and of a loss that would be none of them its first digits."""
+    return f"{loss:.3g}" if 0 < abs(loss) < 0.001 else f"{loss:.4f}"
 
 
 def ranges(numbers: Iterable[int]) -> str:
@@ -115,12 +153,24 @@ def outcome_sentence(state: State) -> str:
     """How the job stands, in one sentence."""
     name = one_line(state.spec.job) if state.spec is not None else "the job"
     said = OUTCOME_SAYS[state.outcome] if state.outcome is not None else f"{state.phase}"
-    return f"{name} {said} after {duration(state.ledger.wall_s)}: {one_line(state.because)}"
+    down_s = state.ledger.wall_s - state.ledger.run_s
+    down = f" (and {duration(down_s)} when nobody ran it)" if down_s else ""
+    return f"{name} {said} after {duration(state.ledger.run_s)}{down}: {one_line(state.because)}"
 
 
 def saving_sentence(every: int, interval_s: float, because: str) -> str:
     """How often is saved, and why."""
     return f"saving every {count(every, 'step')} ({duration(interval_s)}): {one_line(because)}"
+
+
+def saving_line(every: int, interval_s: float) -> str:
+    """How often is saved; the reasons are a command away."""
+    return f"saving every {count(every, 'step')} ({duration(interval_s)}); why: `holdfast show`"
+
+
+def shortened(text: str, length: int) -> str:
+    """No longer than so many characters, and cut between words."""
+    return text if len(text) <= length else f"{text[: length - 2].rpartition(' ')[0] or text[: length - 2]} …"
 
 
 def cause_of(incident: Incident) -> str:
@@ -168,9 +218,24 @@ def timeline(incident: Incident) -> list[tuple[str, str]]:
 def bill_of(state: State, incident: Incident) -> dict[Bucket, float]:
     """What an incident cost, by bucket: the core's own bill, and while it is open what the ledger holds since it began."""
     bill = {Bucket(name): seconds for name, seconds in incident.costs.items()}
-    for span in state.ledger.spans if incident.is_open and not incident.stands else ():
-        bill[span.bucket] = bill.get(span.bucket, 0.0) + max(0.0, span.until - max(span.since, incident.began_at))
+    for bucket, seconds in state.bill(incident.began_at).items() if incident.is_open and not incident.stands else ():
+        bill[Bucket(bucket)] = bill.get(Bucket(bucket), 0.0) + seconds
     return {bucket: bill[bucket] for bucket in Bucket if bill.get(bucket, 0.0) > 0 and bucket is not Bucket.PRODUCTIVE}
+
+
+def lasted_s(state: State, incident: Incident) -> float:
+    """From the fault until all ranks worked again, or until now. The work that was done again comes after it and is part of the cost."""
+    return max(0.0, (incident.closed_at or state.ledger.ends_at) - incident.began_at)
+
+
+def cost_s(state: State, incident: Incident) -> float | None:
+    """None: not known, because nobody can say how much of the work was lost."""
+    return None if incident.from_nothing else sum(bill_of(state, incident).values())
+
+
+def cost_words(state: State, incident: Incident) -> str:
+    seconds = cost_s(state, incident)
+    return ALL_AGAIN if seconds is None else f"cost {duration(seconds)}"
 
 
 def bill_sentence(bill: Mapping[Bucket, float]) -> str:
@@ -211,6 +276,24 @@ def first_cause_exit(state: State) -> Exit | None:
     return next(reversed(same or blamed), None)
 
 
+def culprits_words(state: State, number: int) -> str:
+    """Returns what the culprit of an incident printed last, or nothing: for rank 0, whose output is on the screen anyway, and for the end of a job, which
+    `last_words` tells."""
+    incident = next((one for one in state.incidents if one.id == number), None)
+    if incident is None or not incident.diagnoses or 0 in incident.diagnoses[-1].ranks:
+        return ""
+    if incident is _ended_on(state) or (incident.plans and incident.plans[-1].rung is Rung.STOP):
+        return ""
+    tails = [(exit.rank, printed(exit.tail)) for exit in incident.exits if exit.rank in incident.diagnoses[-1].ranks and not exit.stopped_by_us]
+    rank, tail = next(((rank, tail) for rank, tail in tails if "Traceback (most recent call last)" in tail), (0, ""))
+    lines = tail[tail.rfind("Traceback (most recent call last)") :].splitlines() if tail else []
+    return f"incident {number} began with rank {rank}{_all_of(state, rank)}:\n" + "\n".join(f"  {line}" for line in lines) if lines else ""
+
+
+def _all_of(state: State, rank: int) -> str:
+    return f" (`holdfast logs {one_line(state.spec.job)} --rank {rank}` has all)" if state.spec is not None else ""
+
+
 def _ended_on(state: State) -> Incident | None:
     """The incident that ended a job that failed, if it was diagnosed."""
     broke = next((one for one in reversed(state.incidents) if not one.stands), None)
@@ -222,7 +305,7 @@ def last_words(state: State) -> str:
     """What to print last of all when a job failed: the first cause's own traceback, or the stack it hung in. Empty when there is none."""
     exit = first_cause_exit(state)
     if exit is not None and printed(exit.tail):
-        return f"The first cause, rank {exit.rank}, printed last:\n\n{printed(exit.tail)}\n"
+        return f"The first cause, rank {exit.rank}, printed last{_all_of(state, exit.rank)}:\n\n{printed(exit.tail)}\n"
     incident = _ended_on(state)
     if incident is None:
         return ""

@@ -38,6 +38,7 @@ from holdfast.control.remembering import Remembering
 from holdfast.control.rulebook import rules_of
 from holdfast.control.samples import Samples
 from holdfast.control.searching import Searching
+from holdfast.control.seen import Seen, keep, last_seen
 from holdfast.control.view import job_signals, view_of
 from holdfast.control.watching import LOOK_EVERY_S, Watching
 from holdfast.control.wishes import ask_profile, operator_says
@@ -72,7 +73,7 @@ from holdfast.domain.job import JobSpec, Outcome
 from holdfast.domain.state import NodeState
 from holdfast.errors import HoldfastError
 from holdfast.launch.layout import JobDirectory
-from holdfast.launch.lifeline import die_with_parent
+from holdfast.launch.lifeline import die_with_parent, show_as
 from holdfast.recover.copies import Common
 from holdfast.wire.codec import decode_event, encode
 from holdfast.wire.frames import BadFrame, Channel, serve
@@ -81,14 +82,12 @@ from holdfast.wire.messages import (
     AnyMessage,
     AskProfile,
     Do,
-    Follow,
     Hello,
     Hold,
     Interval,
     Leave,
     MakeDurable,
     OperatorSays,
-    Output,
     Readings,
     Signals,
     StopJob,
@@ -130,7 +129,6 @@ class Control:
         self._remembering = Remembering(directory.past, directory.job, self._notes.take, self._journal.runs)
         self._agents: dict[str, Channel] = {}
         self._viewers: set[Channel] = set()
-        self._readers: set[Channel] = set()  # The viewers that want rank 0's output too.
         self._lookers: set[Channel] = set()  # The viewers that want the newest values too, once a second.
         self._figures_at = 0.0
         self._saved: tuple[int, float] = (-1, 0.0)  # The newest durable step, and when it was seen to be.
@@ -178,7 +176,8 @@ class Control:
         if state.spec is None:
             self.accept(JobSubmitted(at=self.now(), spec=spec))
         elif state.spec.run != spec.run:
-            self.accept(JobResumed(at=self.now(), spec=spec))
+            seen = last_seen(self._directory.seen)
+            self.accept(JobResumed(at=self.now(), spec=spec, ran_until=seen.at if seen is not None and state.outcome is None else 0.0))
         else:
             self.accept(Ticked(at=self.now(), away=True))
             for name in state.nodes:
@@ -301,13 +300,10 @@ class Control:
                     case Hello():
                         hello = message
                         self._agent_came(hello, channel)
-                    case Watch(output=output, figures=figures):
+                    case Watch(figures=figures):
                         self._viewers.add(channel)
                         if figures:
                             self._lookers.add(channel)
-                        if output:
-                            self._readers.add(channel)
-                            self._follow()
                     case StopJob():
                         self.accept(StopAsked(at=self.now(), because=message.because, code=message.code, now=message.now))
                     case AskProfile():
@@ -321,9 +317,6 @@ class Control:
         finally:
             self._viewers.discard(channel)
             self._lookers.discard(channel)
-            if channel in self._readers:
-                self._readers.discard(channel)
-                self._follow()
             if hello is not None and self._agents.get(hello.node) is channel:
                 del self._agents[hello.node]
                 self._memory.gone(hello.node)
@@ -344,8 +337,6 @@ class Control:
         )  # fmt: skip
         self._notes.take_once(hello.unkept)
         self.accept(heard, lambda: self._send_unanswered(hello.node, channel))
-        if self._readers:  # After our own restart they may still be on their way; until then the agent keeps what was printed.
-            self._follow()
 
     def _send_unanswered(self, node: str, channel: Channel) -> None:
         """What was asked of this node and never answered; the agent knows what it has done already."""
@@ -358,7 +349,7 @@ class Control:
         match message:
             case Told(seq=seq, kind=kind, body=body):
                 event = by_our_clock(decode_event(kind, body), self._watching.ahead_s(hello.node), self.now())
-                if self._inbox.is_new(hello.instance, seq) and not self._observer.excuses(event):
+                if self._inbox.is_new(hello.instance, seq):
                     if isinstance(event, WorkerExited) and event.exit.kind is ExitKind.FINISHED:
                         self._look_before_the_end(event.generation)
                     self.accept(replace(event, at=self.now()), lambda: channel.send(Ack(seq=seq)))
@@ -373,9 +364,6 @@ class Control:
                     self.accept(event)
             case Signals():
                 self._watching.take(message, self.now(), wall=time.time())
-            case Output():
-                for reader in self._readers:
-                    reader.send(message)
             case _:
                 pass
 
@@ -420,16 +408,11 @@ class Control:
                 self._told_to_hold[node] = of
                 channel.send(Hold(of=of))
 
-    def _follow(self) -> None:
-        """Rank 0's output is sent only while somebody watches."""
-        for channel in self._agents.values():
-            channel.send(Follow(ranks=(0,) if self._readers else ()))
-
     async def _look(self) -> None:
         """The clock: silent nodes, deadlines, samples, views."""
         while True:
             began = time.monotonic()
-            for event in self._observer.look(self.now()):
+            for event in self._observer.look(self._core.state, self.now()):
                 self.accept(event)
             deadline = self._core.next_deadline()
             if deadline is not None and deadline <= self.now():
@@ -447,6 +430,7 @@ class Control:
             self._pass_on_notes()
             self._notes.profiles_stand(self._core.state, self._directory.profiles)
             self._samples.add(view)
+            keep(self._directory.seen, Seen(at=view.at, step=view.step, generation=view.generation))
             self._history.look(self._watching.rings, self.now())
             self._remembering.look(self._core.state, self._observer.ranks, self._agents.keys(), self.now())
             for viewer in self._viewers:
@@ -513,6 +497,7 @@ async def _main(directory: JobDirectory) -> None:
 
 def main() -> None:
     die_with_parent(int(sys.argv[2]))
+    show_as("holdfast-ctrl")
     asyncio.run(_main(JobDirectory(Path(sys.argv[1]))))
 
 

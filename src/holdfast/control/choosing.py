@@ -1,7 +1,7 @@
 """Whom to profile: the slow ranks, and one healthy rank beside them to compare with.
 
-Slow are those that a finding names; where none does, the rank with the most work of its own. Healthy is the one whose own work is nearest to the median, on
-another node where there is one: what slows a node down slows all its ranks.
+Slow are those that a finding names. Where none does, nobody is called slow, and the rank with the most work of its own is looked at. Healthy is the one whose
+own work is nearest to the median, on another node where there is one: what slows a node down slows all its ranks.
 """
 
 from __future__ import annotations
@@ -42,8 +42,9 @@ def choose(asked: ChooseRanks, findings: Sequence[Finding], own_s: Mapping[int, 
     slow = sorted((rank for rank in found if rank in everybody), key=lambda rank: -own_s.get(rank, 0.0))[:SLOW_MAX]
     if not slow and len(own_s.keys() & set(everybody)) < len(nodes):
         return None
-    slow = slow or [max(everybody, key=lambda rank: (own_s[rank], -rank))]
-    return Chosen(slow=tuple(sorted(slow)), beside=_healthy(slow, own_s, nodes))
+    looked_at = slow or [max(everybody, key=lambda rank: (own_s[rank], -rank))]
+    beside = _healthy(looked_at, own_s, nodes)
+    return Chosen(slow=tuple(sorted(slow)), beside=beside if slow else tuple(sorted((*looked_at, *beside))))
 
 
 def _healthy(slow: Sequence[int], own_s: Mapping[int, float], nodes: Sequence[str]) -> tuple[int, ...]:

@@ -45,6 +45,7 @@ class _Node:
     at: float = 0.0
     ahead_s: float = 0.0
     findings: tuple[Finding, ...] = ()
+    ended: dict[str, str] = field(default_factory=dict)
 
 
 def by_our_clock(event: Event, ahead_s: float, now: float) -> Event:
@@ -72,7 +73,7 @@ class Heard:
         if node is None or len(node.columns) != len(message.values):
             return None
         node.values = np.array((*message.values, nan), dtype=np.float64)  # The last is for numbers that are not there. None becomes NaN.
-        node.at, node.findings = now, message.findings
+        node.at, node.findings, node.ended = now, message.findings, message.ended
         node.ahead_s = message.wall_s - now if message.wall_s else 0.0
         return [Signal(metric, value, of) for (metric, of), value in zip(node.columns, message.values, strict=True) if value is not None]
 
@@ -89,8 +90,12 @@ class Heard:
         return known.ahead_s if known is not None else 0.0
 
     def findings(self) -> list[Finding]:
-        """What is wrong with the measuring."""
+        """What is wrong with the measuring, and with saving."""
         return [finding for node in self._nodes.values() for finding in node.findings]
+
+    def ended(self, key: str) -> str:
+        """How a finding of a node came to its end, where the node says more than that it has."""
+        return next((node.ended[key] for node in self._nodes.values() if key in node.ended), "")
 
     def of_ranks(self, nodes: Sequence[str], ranks: int, now: float, *, after: float) -> dict[str, Row]:
         """For each metric, the newest number of each rank that was said by its node after `after` and of late. `nodes` are those of the gang, in order: a node

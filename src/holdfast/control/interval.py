@@ -141,12 +141,11 @@ class FailuresSeen:
 
 def failures_of(state: State, now: float) -> FailuresSeen:
     ledger = state.ledger.up_to(now)
-    watched_s = ledger.wall_s - ledger.totals().get(Bucket.DOWN, 0.0)
     failed = [incident for incident in state.incidents if incident.step_before >= 0]
     lost_work = [incident for incident in failed if incident.is_open or incident.step_after < incident.step_before]  # Survivors that went on lost none.
     after = (Bucket.RECOMPUTE, Bucket.SMALLER)
     bills = [sum(seconds for bucket, seconds in incident.costs.items() if bucket not in after) for incident in failed if not incident.is_open]
-    return FailuresSeen(count=len(lost_work), watched_s=watched_s, restart_s=sum(bills) / len(bills) if bills else 0.0)
+    return FailuresSeen(count=len(lost_work), watched_s=ledger.run_s, restart_s=sum(bills) / len(bills) if bills else 0.0)
 
 
 def _decide(measured: Measured, every: int, asked: SaveEvery | None, *, automatic: bool) -> Interval:

@@ -4,15 +4,20 @@ An event and the effects chosen on it are one transaction, synced to disk before
 control that is killed at any moment forgets nothing it acted on: on start the newest snapshot is loaded, the events after it are taken again, and effects
 that were never answered are sent again. A snapshot carries the version of the state; one of another version is not used, and the events decide anew only
 within the version that wrote them.
+
+A disk that is full does not end the job: the journal has pages in reserve that are on the disk already, and uses them when it gets no new ones.
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 from urllib.parse import quote
 
 import msgspec
@@ -27,11 +32,16 @@ from holdfast.wire.codec import decode_effect, decode_event, encode
 
 SCHEMA = 1
 SNAPSHOT_EVERY = 200
+_RESERVE_BYTES: Final = 256 << 10  # For some hundred events: in the file, and as much in the log.
+_FREE_PAGES: Final = 32  # With fewer left of it in the file, as much is taken again.
+_LOG_PAGES: Final = 32  # With so many the log is copied into the file and begins again.
+_ROOM_BYTES: Final = 4 << 20  # A disk with less left keeps it for others.
 
 _TABLES = """
 CREATE TABLE IF NOT EXISTS events (seq INTEGER PRIMARY KEY, at REAL NOT NULL, schema INTEGER NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS effects (id TEXT PRIMARY KEY, seq INTEGER NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL) STRICT;
 CREATE INDEX IF NOT EXISTS effects_of_event ON effects (seq);
+CREATE TABLE IF NOT EXISTS reserve (body BLOB NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS snapshots (seq INTEGER PRIMARY KEY, schema INTEGER NOT NULL, body BLOB NOT NULL) STRICT;
 """
 
@@ -58,7 +68,10 @@ class Journal:
             if not read_only:
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=FULL")
+                self._db.execute("PRAGMA secure_delete=OFF")  # Else every page of the reserve would be written once more to let go of it.
+                self._db.execute(f"PRAGMA wal_autocheckpoint={_LOG_PAGES}")
                 self._db.executescript(f"BEGIN;{_TABLES}COMMIT;")  # All at once: somebody may look at a job that is only just there.
+                self._reserve()
             self._seq: int = self._db.execute("SELECT coalesce(max(seq), 0) FROM events").fetchone()[0]
         except sqlite3.Error as error:
             raise JournalUnusable(f"the journal {path} cannot be opened: {error}; check that its directory is writable and its disk is not full") from error
@@ -77,6 +90,17 @@ class Journal:
             if self._db.in_transaction:
                 self._db.execute("ROLLBACK")
                 self._seq = before
+        self._reserve()
+
+    def _reserve(self) -> None:
+        """Take pages while there is room: in the file, where they are free to be used, and in the log, whose own room is used again from its beginning."""
+        few = self._db.execute("PRAGMA freelist_count").fetchone()[0] < _FREE_PAGES
+        disk = os.statvfs(self.path.parent)
+        if few and disk.f_bavail * disk.f_frsize >= _ROOM_BYTES:
+            with contextlib.suppress(sqlite3.OperationalError):  # It has just become full, and what there is must do.
+                self._db.execute("INSERT INTO reserve VALUES (zeroblob(?))", (_RESERVE_BYTES,))
+                self._db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+                self._db.execute("DELETE FROM reserve")
 
     def append(self, event: Event, effects: Sequence[Effect], state: State) -> None:
         """Write down an event and what was decided on it. On its own it is durable when this returns; else when `together` is left."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
+from holdfast.control.standing_still import StandingStill
 from holdfast.detect.poisoned import Look, Poisoned
 from holdfast.detect.silent_node import Heard, SilentNode
 from holdfast.domain.event import CheckpointSaved, Event, FindingMade, GangRestored, NodeSilent, ProgressSeen
@@ -18,7 +19,6 @@ from holdfast.wire.messages import Reading, Readings, Staged
 PROGRESS_EVERY_S = 10.0
 SAVED_EVERY_S = 5.0
 VOUCH_AFTER_S = 2.0  # A node that was heard this lately needs nobody to speak for it.
-IDLE_CPU_SHARE = 0.02  # Of one core. A rank below this does nothing, whatever phase it says it is in.
 
 
 @dataclass(slots=True)
@@ -28,10 +28,12 @@ class Observer:
     staged: dict[str, Staged] = field(default_factory=dict)  # By node, where the job has something to stage.
     _silent: SilentNode = field(default_factory=SilentNode)
     _poisoned: Poisoned = field(default_factory=Poisoned)
+    _standing_still: StandingStill = field(default_factory=StandingStill)
     _generation: int = -1
     _restored: bool = False
     _ready: bool = False
     _caught_up: bool = False
+    _left: bool = False
     _restore_s: float = 0.0
     _saved_step: int = -1
     _saved_told_at: float = 0.0
@@ -80,7 +82,7 @@ class Observer:
 
     def _begin(self, generation: int) -> None:
         self._generation, self.ranks, self._poisoned = generation, {}, Poisoned()
-        self._restored = self._ready = self._caught_up = False
+        self._restored = self._ready = self._caught_up = self._left = False
         self._told_step = -1
         self._vouched = {}
         self._restore_s, self._saved_step, self._rate, self.steps_per_s = 0.0, -1, (0.0, -1), None
@@ -97,14 +99,18 @@ class Observer:
         self._measure_rate(step, now)
         if not self._restored:
             self._restored = True
-            events.append(GangRestored(at=now, generation=generation, step=min(rank.step_started for rank in ranks), restore_s=self._restore_s))
+            started = min(rank.step_started for rank in ranks)
+            events.append(GangRestored(at=now, generation=generation, step=started, restore_s=self._restore_s, done=max(0, step - started)))
         stepped = all(rank.step > rank.step_started for rank in ranks)
         caught_up = step >= state.step_best
         due = now - self._told_at >= PROGRESS_EVERY_S and step > self._told_step
-        if stepped and (not self._ready or (caught_up and not self._caught_up) or due):
+        left_s = min(rank.phase_s for rank in ranks) if all(rank.phase == "finish" for rank in ranks) else None
+        leaves = (left_s is not None) != self._left
+        self._left = left_s is not None
+        if stepped and (not self._ready or (caught_up and not self._caught_up) or due or leaves):
             self._ready, self._caught_up, self._told_at, self._told_step = True, caught_up, now, step
             rejoins, sharded = all(rank.rejoins for rank in ranks), any(rank.sharded for rank in ranks)
-            events.append(ProgressSeen(at=now, generation=generation, step=step, save_s=save_s, rejoins=rejoins, sharded=sharded))
+            events.append(ProgressSeen(at=now, generation=generation, step=step, save_s=save_s, rejoins=rejoins, sharded=sharded, left_s=left_s))
         saved = min(rank.saved_step for rank in ranks)
         if saved > self._saved_step and now - self._saved_told_at >= SAVED_EVERY_S:
             self._saved_step, self._saved_told_at = saved, now
@@ -126,20 +132,13 @@ class Observer:
             self.steps_per_s = (step - before) / (now - since)
             self._rate = (now, step)
 
-    def excuses(self, event: Event) -> bool:
-        """Ranks that wait in a step while another one, on any node, evaluates or saves are not hung. Its own agent watches how long that takes."""
-        if not isinstance(event, FindingMade) or event.finding.kind != "silent_rank":
-            return False
-        accused = {rank for rank in event.finding.ranks if rank in self.ranks and self.ranks[rank].phase == "step"}
-        busy = [rank for rank in self.ranks.values() if rank.phase not in ("", "step", "finish") and rank.cpu_share > IDLE_CPU_SHARE]
-        return bool(accused) and bool(busy)
-
-    def look(self, now: float) -> list[Event]:
-        """Which nodes have fallen silent."""
+    def look(self, state: State, now: float) -> list[Event]:
+        """Says which nodes have fallen silent, and whether the gang still gets further."""
+        still = self._standing_still.look(state, self.ranks, self.heard, now) if state.gang is not None and state.gang.generation == self._generation else []
         found = self._silent.look(self.heard, now)
         for finding in found:
             self.heard.pop(finding.node)
-        return [NodeSilent(at=now, node=finding.node, since=finding.since, because=finding.because) for finding in found]
+        return [*(NodeSilent(at=now, node=finding.node, since=finding.since, because=finding.because) for finding in found), *still]
 
 
 def _look(rank: Reading) -> Look:

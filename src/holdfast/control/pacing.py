@@ -35,8 +35,8 @@ class Pacing:
         limits = state.spec.limits or Limits()
         if self._over.limits != limits:
             self._over, self._hopeless = OverTime(limits=limits), HopelesslySlow(allowed_s=limits.job_s)
-        buckets = state.ledger.up_to(now).totals()
-        elapsed_s = sum(buckets.values()) - buckets.get(Bucket.DOWN, 0.0)
+        ledger = state.ledger.up_to(now)
+        buckets, elapsed_s = ledger.totals(), ledger.run_s
         parts = {name: _middle(rows[f"step_{name}_seconds"]) for name in (*PARTS, "communication")}
         if moved:
             self._where.look(parts)

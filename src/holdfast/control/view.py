@@ -24,11 +24,12 @@ def view_of(state: State, observer: Observer, memory: Memory, connected: Collect
     held = memory.newest()
     gang = state.gang.nodes if state.gang is not None else ()
     ledger = state.ledger if state.outcome is not None else state.ledger.up_to(now)
+    saved = min((rank.saved_step for rank in ranks), default=-1) if len(ranks) == state.world_size else -1
     return View(
         job=state.spec.job if state.spec else "", at=now, phase=state.phase, because=state.because, generation=state.generation,
         world_size=state.world_size, outcome=state.outcome or "", code=state.code,
         step=min((rank.step for rank in ranks), default=state.step), steps_total=max((rank.steps_total for rank in ranks), default=0),
-        steps_per_s=observer.steps_per_s, loss=next((rank.loss for rank in ranks if rank.loss is not None), None), saved_step=state.saved_step,
+        steps_per_s=observer.steps_per_s, loss=next((rank.loss for rank in ranks if rank.loss is not None), None), saved_step=max(state.saved_step, saved),
         held_step=held.step if held is not None else -1, saving=_saving(state.interval) if state.interval is not None else None,
         goodput=ledger.goodput, wall_s=ledger.wall_s, buckets={bucket.value: seconds for bucket, seconds in ledger.totals().items()},
         nodes=tuple(
@@ -46,13 +47,17 @@ def view_of(state: State, observer: Observer, memory: Memory, connected: Collect
 def job_signals(view: View, state: State, *, saved_at: float, cycle_s: float) -> list[Signal]:
     """The same as signals of the job as a whole. `saved_at` is when the newest checkpoint became durable, or the first step was seen."""
     found = [
-        Signal("job_goodput_ratio", view.goodput), Signal("job_generation", view.generation), Signal("checkpoint_step", view.saved_step),
+        Signal("job_generation", view.generation), Signal("checkpoint_step", view.saved_step),
         Signal("job_incidents_open", sum(incident.is_open for incident in state.incidents)), Signal("job_restarts_total", max(0, view.generation - 1)),
         Signal("findings_total", sum(len(incident.findings) for incident in state.incidents)),
     ]  # fmt: skip
     found.append(Signal("control_cycle_seconds", cycle_s))
+    if view.goodput is not None:
+        found.append(Signal("job_goodput_ratio", view.goodput))
     if saved_at and view.phase == JobPhase.RUNNING:
         found.append(Signal("checkpoint_age_seconds", view.at - saved_at))
+        if state.interval is not None:
+            found.append(Signal("checkpoint_interval_seconds", state.interval.interval_s))
     if view.steps_total > 0 and view.step >= 0:
         found.append(Signal("job_progress_ratio", view.step / view.steps_total))
         if view.steps_per_s:

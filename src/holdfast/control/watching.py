@@ -35,7 +35,7 @@ from holdfast.detect.slow_rank import SlowRank
 from holdfast.detect.throttled import Throttled
 from holdfast.diagnose.together import SLOW, tells_of
 from holdfast.domain.event import Event, FindingEnded, FindingMade
-from holdfast.domain.finding import Finding, Severity
+from holdfast.domain.finding import SAVES, Finding, Severity
 from holdfast.domain.job import JobPhase, Target
 from holdfast.domain.signal import Signal
 from holdfast.domain.state import NodeState, State
@@ -135,7 +135,8 @@ class Watching:
             return []
         if self._generation is None or self._generation.number != gang.generation:
             self._generation = _Generation(number=gang.generation, since=gang.started_at, ranks=state.world_size)
-            self._told = {}
+            lasting = {key: finding for key, finding in self._told.items() if finding.is_of_rule}  # Its incident lasts on.
+            self._told = lasting | _told_of_saves(state)
             self._flapping.gang_is_new()
         nodes = [gang.nodes[rank // spec.ranks_per_node] for rank in range(state.world_size)]
         rows = self._heard.of_ranks(gang.nodes, len(nodes), now, after=self._generation.since)
@@ -154,7 +155,8 @@ class Watching:
         assert self._generation is not None
         training = (self._loss, self._gradient, self._plateau, self._gap) if self._generation.moved >= _SETTLED_LOOKS else ()
         detectors: tuple[Detector, ...] = (*self._generation.detectors, *training, self._pacing, self._running_out, self._numbers)
-        found = [*self._heard.findings(), *self._by_rule.values(), *(finding for detector in detectors for finding in detector.standing)]
+        by_rule = [finding for finding in self._by_rule.values() if _is_where_it_was(finding, nodes)]
+        found = [*self._heard.findings(), *by_rule, *(finding for detector in detectors for finding in detector.standing)]
         self._throttled.look([finding for finding in found if finding.kind in SLOW], self.rings, nodes, now)
         by_key = {finding.key: finding for finding in self._throttled.standing}
         by_key |= {finding.key: finding for finding in found}  # A rule that says the same says it louder.
@@ -167,9 +169,12 @@ class Watching:
         return told
 
     def _changes(self, current: dict[str, Finding], generation: int, now: float) -> list[Event]:
+        # Whether saves fail is known by the node alone: one that is not heard has not said that they work again.
+        unheard = {key: finding for key, finding in self._told.items() if finding.kind in SAVES and finding.node and finding.node not in self._heard}
+        current = unheard | current
         made = [FindingMade(at=now, generation=generation, finding=finding) for key, finding in current.items() if key not in self._told]
         over = [
-            FindingEnded(at=now, generation=generation, key=key, because=f"no longer so: {finding.because}")
+            FindingEnded(at=now, generation=generation, key=key, because=self._heard.ended(key) or f"no longer so: {finding.because}")
             for key, finding in self._told.items() if key not in current
         ]  # fmt: skip
         self._told = current
@@ -260,6 +265,13 @@ class Watching:
         return (most,), f"rank {most} has grown by {grown[most] / 2**20:.0f} MiB in the last {min(looks, _GROWTH_LOOKS)} s"
 
 
+def _told_of_saves(state: State) -> dict[str, Finding]:
+    """What a control before this one has told of saves, and that has not ended as far as it knew. Agents say whether it is still so, and how it ended."""
+    standing = [incident for incident in state.incidents if incident.is_open and incident.stands]
+    told = [finding for incident in standing for finding in incident.findings if finding.key not in incident.ended]
+    return {finding.key: finding for finding in told if finding.kind in SAVES}
+
+
 def _explaining(quiet: Iterable[Finding], told: Mapping[str, Finding]) -> dict[str, Finding]:
     """Of what is only worth knowing, what says something about what is told. What is about a node is only asked of that node and of the whole job."""
     by_node: dict[str, list[Finding]] = {}
@@ -271,6 +283,11 @@ def _explaining(quiet: Iterable[Finding], told: Mapping[str, Finding]) -> dict[s
         if any(tells_of(finding, other) for other in others):
             found[finding.key] = finding
     return found
+
+
+def _is_where_it_was(finding: Finding, nodes: list[str]) -> bool:
+    """Whether the gang has the rank that a rule speaks of on the node whose series it has looked at."""
+    return all(rank < len(nodes) and finding.node in ("", nodes[rank]) for rank in finding.ranks)
 
 
 def _known(row: Row) -> dict[int, int]:

@@ -44,8 +44,7 @@ class Base:
         state, limits = self.state, self._spec.limits
         state.deadlines.pop(TIME, None)
         if state.phase is JobPhase.WAITING and limits is not None and limits.stop and limits.job_s is not None:
-            run_s = state.ledger.wall_s - state.ledger.totals().get(Bucket.DOWN, 0.0)
-            state.deadlines[TIME] = state.at + max(0.0, limits.job_s - run_s)
+            state.deadlines[TIME] = state.at + max(0.0, limits.job_s - state.ledger.run_s)
 
     def _end(self, outcome: Outcome, code: int, because: str) -> None:
         state = self.state
@@ -132,14 +131,17 @@ class Base:
     def _close(self, incident: Incident, to: IncidentPhase, because: str, *, step_after: int = -1) -> None:
         """End an incident and write its bill: what the ledger holds since it began."""
         state = self.state
-        costs = state.bill(incident.began_at)
-        kept = state.gang is not None and bool(state.gang.kept)
-        self._keep(replace(incident.move(to, at=state.at, because=because), costs=costs, step_after=step_after, kept=kept))
+        gang, costs = state.gang, state.bill(incident.began_at)
+        closed = replace(incident.move(to, at=state.at, because=because), costs=costs, step_after=step_after, kept=gang is not None and bool(gang.kept))
+        if to is IncidentPhase.RESOLVED and incident.phase is IncidentPhase.ACTING and gang is not None and not gang.beats and incident.step_before < 0:
+            # It was resolved when the ranks were up. That they say no more was only known later.
+            closed = replace(closed, closed_at=gang.started_at, from_nothing=not gang.restore)
+        self._keep(closed)
 
     def _bill_work_done_again(self, until: float) -> None:
         """It belongs to the price of the incident that lost the work, which is closed as soon as the gang works again."""
         state = self.state
-        incident = next((one for one in reversed(state.incidents) if not one.stands), None)
+        incident = next((one for one in reversed(state.incidents) if not one.stands and one.began_at >= state.ledger.run_since), None)
         if state.ledger.open_bucket is Bucket.RECOMPUTE and incident is not None and incident.phase is IncidentPhase.RESOLVED:
             seconds = max(0.0, until - max(state.ledger.spans[-1].since, incident.began_at))
             self._keep(replace(incident, costs={**incident.costs, Bucket.RECOMPUTE: seconds}))
@@ -147,7 +149,8 @@ class Base:
     def _bill_smaller(self, until: float) -> None:
         """What a smaller gang lacks belongs to the price of the incident that took the node: the newest one that did."""
         state = self.state
-        incident = next((one for one in reversed(state.incidents) if not one.stands and one.plans and one.plans[-1].shrinks), None)
+        since = state.ledger.run_since
+        incident = next((one for one in reversed(state.incidents) if not one.stands and one.began_at >= since and one.plans and one.plans[-1].shrinks), None)
         seconds = state.ledger.smaller_s(incident.closed_at, until) if incident is not None and incident.closed_at is not None else 0.0
         if incident is not None and seconds:
             self._keep(replace(incident, costs={**incident.costs, Bucket.SMALLER: seconds}))

@@ -25,7 +25,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import assert_never
 
-from holdfast.core import asking, base, filling, leaving, membership, profiling, promises, replicas, slowness, standing, treating, verifying
+from holdfast.core import asking, base, filling, leaving, membership, pauses, profiling, promises, replicas, slowness, standing, treating, verifying
 from holdfast.core.base import BROKEN_CODE, with_collectives
 from holdfast.core.running import Running
 from holdfast.domain.effect import Effect
@@ -75,7 +75,9 @@ class Core(Running):
     def step(self, event: Event) -> tuple[Effect, ...]:
         state = self.state
         if isinstance(event, JobResumed):
-            state.ledger.enter(Bucket.DOWN, state.at)  # Nobody ran the job since the last event.
+            left_at = max(state.at, min(event.ran_until, event.at))
+            state.ledger.run_to(left_at)
+            state.ledger.enter(Bucket.DOWN, left_at)
         self._excuse_absence(event)
         state.at = max(state.at, event.at)
         state.ledger.run_to(state.at)
@@ -127,6 +129,7 @@ class Core(Running):
                 self._finding_made(event)
             case FindingEnded():
                 standing.ended(self.state, event, calm_s=self._policy.calm_s)
+                pauses.ended(self.state, event)
                 slowness.ended(self.state, event.key)
             case GangRestored() | ProgressSeen() | CheckpointSaved():
                 self._progressed(event)

@@ -89,8 +89,11 @@ class Deciding(Forming):
     def _stopped_as_asked(self, stop: StopAsked, gang: Gang) -> None:
         if self._ran_to_its_end(gang):
             self._finish("every rank ran to its end before it had to stop")
-        else:
-            self._end(Outcome.STOPPED, stop.code, stop.because)
+            return
+        if len(gang.reached) == self.state.world_size:
+            self.state.step = max(self.state.step, min(gang.reached.values()))
+            self.state.step_best = max(self.state.step_best, self.state.step)
+        self._end(Outcome.STOPPED, stop.code, stop.because)
 
     def _ran_to_its_end(self, gang: Gang) -> bool:
         """What did so on NaN, or with replicas that differ, has nothing to show for it."""
@@ -121,7 +124,7 @@ class Deciding(Forming):
     def _judged(self, incident: Incident) -> Diagnosis:
         """What is wrong, by all that came since the last plan."""
         findings = [one for one in incident.findings[incident.findings_judged :] if treating.breaks(self.state, one)]
-        diagnosis = diagnose(incident.exits[incident.exits_judged :], findings, incident.stacks)
+        diagnosis = diagnose(incident.exits[incident.exits_judged :], findings, incident.stacks, first_try_on=self._first_try_on())
         if diagnosis.cause in TRAINING and diagnosis.sound < 0:
             assert self.state.gang is not None
             diagnosis = replace(diagnosis, sound=max(0, self.state.gang.restore_step))  # All ranks restored the same.
@@ -152,6 +155,15 @@ class Deciding(Forming):
         gang = self.state.gang
         assert gang is not None
         return not gang.beats and gang.started_at > 0 and self.state.at - gang.started_at >= self._policy.healthy_s
+
+    def _first_try_on(self) -> dict[int, str] | None:
+        """The node of each rank, where this is the first fault of the run and its first gang has made no step. Where steps are not told of it must have ended
+        soon."""
+        gang = self.state.gang
+        assert gang is not None
+        if self.state.attempts or gang.ready or self._ran_healthily():
+            return None
+        return {rank: node for node in gang.nodes for rank in self._ranks_on(gang, node)}
 
     def _lost_ranks(self, gang: Gang, diagnosis: Diagnosis) -> set[int]:
         """Those that broke, and all on nodes that are not there."""

@@ -36,7 +36,9 @@ class Running(Checking):
         assert gang is not None and spec is not None
         gang.started_at = state.at
         self._enter(JobPhase.RUNNING, f"generation {gang.generation} is up")
-        if state.ledger.open_bucket is not Bucket.START:
+        if not gang.beats and not gang.kept and state.step_best < 0:
+            state.ledger.enter(Bucket.UNKNOWN, state.at)  # Whether the script says when it steps is seen at its first beat.
+        elif state.ledger.open_bucket is not Bucket.START:
             state.ledger.enter(Bucket.RENDEZVOUS, state.at)
         if gang.kept and not gang.ready:
             # A checkpoint is read for as long as at any other start.
@@ -54,7 +56,7 @@ class Running(Checking):
         state, gang = self.state, self.state.gang
         assert gang is not None
         state.unguarded = True
-        state.ledger.enter(Bucket.PRODUCTIVE, gang.started_at, membership.kept(state))
+        state.ledger.enter(Bucket.UNKNOWN, gang.started_at)
         self._settled(-1)
 
     def _rejoin_failed(self) -> None:
@@ -67,14 +69,16 @@ class Running(Checking):
         state, gang = self.state, self.state.gang
         if gang is None or event.generation != gang.generation or state.phase not in (JobPhase.RUNNING, JobPhase.STARTING):
             return
-        gang.beats = True
-        state.unguarded = False
+        if not gang.beats:
+            gang.beats, state.unguarded = True, False
+            state.ledger.learned()
         state.deadlines.pop("unguarded", None)
         match event:
-            case GangRestored(step=step, restore_s=restore_s):
+            case GangRestored(step=step, restore_s=restore_s, done=done):
                 state.step = max(state.step, step)  # A control that was restarted tells it again.
                 state.deadlines.pop("rejoin", None)
                 if state.ledger.open_bucket is Bucket.RENDEZVOUS:
+                    self._note_redone(min(done, state.step_best - step))
                     gang.restore_s = state.ledger.move(restore_s, out_of=Bucket.RENDEZVOUS, into=Bucket.RESTORE)
                     self._enter_running_bucket()
             case CheckpointSaved(step=step):
@@ -83,20 +87,31 @@ class Running(Checking):
             case ProgressSeen(step=step, save_s=save_s):
                 state.step = max(state.step, step)
                 gang.rejoins, gang.sharded = event.rejoins, event.sharded
+                if event.left_s is not None:  # Before seconds are moved: none of them is taken back then.
+                    self._bill_work_done_again(state.at - event.left_s)
+                    state.ledger.enter(Bucket.END, state.at - event.left_s)
                 if not gang.ready:
                     self._settled(step)
                 state.ledger.move(save_s - gang.save_s, out_of=Bucket.RECOMPUTE if step <= state.step_best else Bucket.PRODUCTIVE, into=Bucket.SAVE)
                 gang.save_s = max(gang.save_s, save_s)
                 if step > state.step_best and state.attempts and not state.attempts[-1].progressed:
                     state.attempts[-1] = replace(state.attempts[-1], progressed=True)
-                self._bill_work_done_again(state.at)
+                if event.left_s is None:
+                    self._bill_work_done_again(state.at)
+                    self._enter_running_bucket()
                 self._bill_smaller(state.at)
-                self._enter_running_bucket()
                 state.step_best = max(state.step_best, step)
                 treating.watch(state)
                 self._check_if_due()
                 if leaving.is_hurried(state):
                     self._move_if_due()
+
+    def _note_redone(self, steps: int) -> None:
+        """Steps that were done again before anybody looked took as long as steps of this job take."""
+        state = self.state
+        step_s = state.ledger.totals().get(Bucket.PRODUCTIVE, 0.0) / max(1, state.step_best)
+        if steps > 0 and step_s > 0.0:
+            state.ledger.enter(Bucket.RECOMPUTE, state.at - steps * step_s)
 
     def _settled(self, step: int) -> None:
         """The gang works again: whatever incident was open is resolved."""
@@ -135,6 +150,8 @@ class Running(Checking):
         if gang is None or event.generation != gang.generation or exit.rank in gang.exited or state.phase is JobPhase.WAITING:
             return
         gang.exited.add(exit.rank)
+        if exit.step >= 0:
+            gang.reached[str(exit.rank)] = exit.step
         if exit.kind is ExitKind.FINISHED and (gang.beats or not exit.stopped_by_us):
             # A worker that was told to stop and has our trainer inside says so with its code; another may call a stop success.
             gang.finished.add(exit.rank)

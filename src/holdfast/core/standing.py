@@ -6,11 +6,12 @@ core's state, which has one owner still: nobody else calls this.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from holdfast.diagnose.together import belongs
 from holdfast.domain.event import FindingEnded
-from holdfast.domain.finding import Finding
+from holdfast.domain.finding import UNSAVED, Finding
 from holdfast.domain.incident import Incident, IncidentPhase
 from holdfast.domain.state import State
 
@@ -52,11 +53,19 @@ def calmed(state: State, deadline: str, *, calm_s: float) -> None:
     state.keep(incident.move(IncidentPhase.RESOLVED, at=state.at, because=f"nothing of it was seen for {calm_s:.0f} s"))
 
 
-def close_all(state: State, because: str) -> None:
-    """What stood beside a gang is over with it. What still is so is found again beside the next."""
-    for incident in [one for one in state.incidents if one.is_open and one.stands]:
+def leave_gang(state: State, because: str) -> None:
+    """What stood beside a gang is over with it, and is found again beside the next if it is still so. What a rule says of the job lasts until it says so no
+    longer: one condition is one incident, however often the gang is started meanwhile."""
+    close_all(state, because, but=lambda incident: all(finding.is_of_rule for finding in incident.findings))
+
+
+def close_all(state: State, because: str, *, but: Callable[[Incident], bool] = lambda incident: False) -> None:
+    """Ends what stands. Saves that failed until the end are not made good by it."""
+    for incident in [one for one in state.incidents if one.is_open and one.stands and not but(one)]:
         state.deadlines.pop(f"{CALM}{incident.id}", None)
-        state.keep(incident.move(IncidentPhase.RESOLVED, at=state.at, because=because))
+        lost = any(finding.kind in UNSAVED and finding.key not in incident.ended for finding in incident.findings)
+        to, how = (IncidentPhase.GAVE_UP, f"{because}, and saves failed until then") if lost else (IncidentPhase.RESOLVED, because)
+        state.keep(incident.move(to, at=state.at, because=how))
 
 
 def take_over(state: State, finding: Finding, began_at: float) -> Incident | None:

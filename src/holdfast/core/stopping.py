@@ -73,7 +73,7 @@ class Stopping(Restoring):
         state, gang, spec = self.state, self.state.gang, self.state.spec
         assert gang is not None and spec is not None
         self._leave_running()
-        standing.close_all(state, "the gang it was seen beside is stopped")
+        standing.leave_gang(state, "the gang it was seen beside is stopped")
         state.ledger.enter(Bucket.STOP, state.at)
         self._enter(JobPhase.STOPPING, because)
         incident = self._open_incident()
@@ -145,7 +145,7 @@ class Stopping(Restoring):
         state.smaller = state.smaller or because  # The node it leaves may have nobody in its place.
         self._bill_smaller(state.at)
         self._leave_running()
-        standing.close_all(state, "the gang it was seen beside is stopped")
+        standing.leave_gang(state, "the gang it was seen beside is stopped")
         state.ledger.enter(Bucket.STOP, state.at)
         self._enter(JobPhase.STOPPING, because)
         chosen = self._choose_nodes(gang.nodes, membership.size(state))

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from holdfast.domain.profile import OWN_PARTS, RankProfile
 
-DIFFERS = 1.1  # Own work that is so many times as long is another matter than chance.
+DIFFERS = 1.1  # Own work of a rank that was found slow that is so many times as long is another matter than chance.
+STANDS_OUT = 1.2  # Of one that nobody found slow: as much as the detector of slow ranks asks for.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,9 +31,10 @@ def compare(ranks: Sequence[RankProfile], *, slow: Sequence[int]) -> Compared:
     beside = min([one for one in seen if one.rank not in slow] or seen, key=lambda one: (_own_s(one), one.rank))
     suspects = [one for one in seen if one is not beside and (one.rank in slow or not {other.rank for other in seen} - set(slow) or not slow)]
     slowest = max(suspects, key=lambda one: (_own_s(one), -one.rank), default=None)
-    if slowest is None or _own_s(slowest) < DIFFERS * _own_s(beside):
+    differs = DIFFERS if slow else STANDS_OUT
+    if slowest is None or _own_s(slowest) < differs * _own_s(beside):
         return _alike(seen)
-    return Compared(bottleneck=_longer(slowest, beside), says=tuple(_against(one, beside) for one in suspects if _own_s(one) >= DIFFERS * _own_s(beside)))
+    return Compared(bottleneck=_longer(slowest, beside), says=tuple(_against(one, beside) for one in suspects if _own_s(one) >= differs * _own_s(beside)))
 
 
 def _own_s(one: RankProfile) -> float:

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from holdfast.diagnose import weights
-from holdfast.diagnose.numbers import Said, Series, before_the_end, of_losses
+from holdfast.diagnose.numbers import Said, Series, before_the_end, first_bad_step, last_step, of_losses
 from holdfast.diagnose.over_ranks import Culprit, Writer, culprit, first_alone, in_their_own_files, order, writer_of
 from holdfast.diagnose.permanence import permanence_of
 from holdfast.diagnose.readings import UNREAD, Reading, last_starts, readings
+from holdfast.diagnose.signatures.settings import HOLDFAST_REFUSES
 from holdfast.diagnose.taxonomy import CLASSES, HEALTHY, UNKNOWN, Role, class_of, classes_seen_as
 from holdfast.diagnose.taxonomy.xids import xid_of
 from holdfast.domain.diagnosis import Cause
@@ -36,6 +37,7 @@ _LIKELY = 0.01  # What is less likely is not worth a line.
 _QUOTES = 6
 _QUOTED_CHARACTERS = 400
 _CHANGES_SAID = 4
+NUMBERS_ARE_BAD = "numeric_nan"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,8 @@ class Beside:
     exit_codes: tuple[tuple[int | None, int], ...] = ()  # Of our own workers: rank, and the code or the negative signal.
     kernel: tuple[KernelEvent, ...] = ()
     findings: tuple[Finding, ...] = ()
-    seen_as: Cause | None = None  # What the core named it.
+    seen_as: Cause | None = None  # What the core named it,
+    named: str = ""  # and the class, where an end of a worker told it.
     series: Series = field(default_factory=dict)
     changed: tuple[Difference, ...] = ()  # What is different since the last good attempt.
 
@@ -165,6 +168,11 @@ def _beside(beside: Beside, weighed: _Weighed) -> None:
         names = classes_seen_as(beside.seen_as)
         for name in names:  # The fewer it may be, the more it says.
             weighed.add(name, weights.SEEN_AS * math.log(len(CLASSES) / len(names)), f"the core named it {beside.seen_as}")
+        for name in weighed.log_odds.keys() - set(names):
+            weighed.log_odds[name] += weights.NO_FAILURE if name in (HEALTHY, UNKNOWN) else weights.NOT_SEEN_AS
+        weighed.said.append(f"all but {', '.join(names)} {weights.NOT_SEEN_AS:+.1f}: the core named it {beside.seen_as}, so something failed")
+    if beside.named in CLASSES:
+        weighed.add(beside.named, weights.NAMED, "the end of a worker said so")
     for kind, ones in _by_kind(beside.changed).items():
         cause, value = weights.CHANGED[kind]
         more = f" and {len(ones) - _CHANGES_SAID} more" if len(ones) > _CHANGES_SAID else ""
@@ -266,12 +274,11 @@ def _answer(digest: LogDigest, read: Sequence[Reading], probabilities: Mapping[s
     permanence, scope, why = permanence_of(cause, speaking, probabilities)
     who = culprit(cause, read, digest) if cause not in (HEALTHY, UNKNOWN) else _only_named(read, digest)
     ranked = sorted(((name, share) for name, share in probabilities.items() if name != cause and share >= _LIKELY), key=lambda pair: (-pair[1], pair[0]))
-    steps = [one.step for one in digest.progress if one.step is not None]
     return LogDiagnosis(
         cause=cause, permanence=str(permanence), scope=str(scope), confidence=probabilities[cause], because=_because(cause, digest, speaking, who, corrected),
-        action=class_of(cause).action, alternatives=tuple(ranked[:_ALTERNATIVES]), evidence=_quotes(cause, speaking, read, digest), ranks=who.ranks,
+        action=class_of(cause).advice(permanence), alternatives=tuple(ranked[:_ALTERNATIVES]), evidence=_quotes(cause, speaking, read, digest), ranks=who.ranks,
         node=who.node, fingerprint=fingerprint, reasoning=(*weighed.said, f"{permanence}: {why}", *((f"who: {who.because}",) if who.because else ())),
-        step=steps[-1] if steps else None,
+        step=first_bad_step(digest.progress) if cause == NUMBERS_ARE_BAD else last_step(digest.progress),
     )  # fmt: skip
 
 
@@ -291,12 +298,32 @@ def _because(cause: str, digest: LogDigest, speaking: Sequence[Reading], who: Cu
             return "I cannot tell, because the log tells of neither an error nor progress."
         return f"I cannot tell, because nothing known fits what it says: {first.error or first.message[:120]}"
     if cause == HEALTHY:
-        step = digest.progress[-1].step if digest.progress else None
-        went = f"progress was made up to step {step}" if step is not None else "nothing fatal was said"
-        return f"{known.definition} Here: {'it says that it is done' if digest.said_finished else went}."
+        return f"{known.definition} {_health(digest)}."
     rank = f" on rank {', '.join(map(str, who.ranks[:4]))}{' and others' if len(who.ranks) > 4 else ''}" if who.ranks else ""
     told = "" if speaking else " No line says so by itself; it is the likeliest of what was seen."
+    if any(one.signature == HOLDFAST_REFUSES for one in speaking):
+        told = " Holdfast itself refused what it was given, and its message says what to change."
     return f"{known.definition.rstrip('.')}{rank}.{told}"
+
+
+def _health(digest: LogDigest) -> str:
+    """What speaks for a run that is well; alarming words are mentioned only where some are."""
+    step = last_step(digest.progress)
+    if digest.said_finished:
+        sign = "The log ends as that of a run that is done"
+    elif digest.progress:
+        sign = f"Training made progress up to {f'step {step}' if step is not None else f'line {digest.progress[-1].line}'}"
+    elif digest.exit_codes and all(code == 0 for _, code in digest.exit_codes):
+        sign = "Every exit code is 0"
+    else:
+        sign = "Nothing fatal was said"
+    first = next(iter(digest.events), None)
+    if first is None:
+        return f"{sign}, and nothing in it sounds alarming"
+    later = [*((one.path, one.line) for one in digest.progress), *((one.path, one.line) for one in digest.tail)]
+    last = max((line for path, line in later if path == first.path), default=0)
+    went_on = ", and the run went on" if last > first.last_line else ""
+    return f"{sign}. Alarming words stand in it, the first at {first.path}:{first.said_line or first.first_line}{went_on}"
 
 
 def _quotes(cause: str, speaking: Sequence[Reading], read: Sequence[Reading], digest: LogDigest) -> tuple[Quote, ...]:
@@ -312,10 +339,14 @@ def _quotes(cause: str, speaking: Sequence[Reading], read: Sequence[Reading], di
             continue
         seen.add(_place(event))
         says = one.cause if one.cause != UNKNOWN else str(one.role)
-        quotes.append(Quote(path=event.path, line=event.last_line, text=_said(event), says=says, rank=event.rank, node=event.node))
+        if one.said_in is not None:
+            raised = event.under[one.said_in][:_QUOTED_CHARACTERS]
+            quotes.append(Quote(path=event.path, line=one.line, text=raised, says=says, rank=event.rank, node=event.node))
+            says = "what it led to"
+        quotes.append(Quote(path=event.path, line=event.said_line or event.last_line, text=_said(event), says=says, rank=event.rank, node=event.node))
     if not quotes:
         shown = [one for one in digest.events if not one.warning][:2]
-        quotes += [Quote(path=one.path, line=one.last_line, text=_said(one), rank=one.rank, node=one.node) for one in shown]
+        quotes += [Quote(path=one.path, line=one.said_line or one.last_line, text=_said(one), rank=one.rank, node=one.node) for one in shown]
     if not quotes and digest.tail:
         last = digest.tail[-1]
         quotes.append(Quote(path=last.path, line=last.line, text=last.text[:_QUOTED_CHARACTERS], says="the last line", rank=last.rank, node=last.node))

@@ -32,13 +32,17 @@ _OWN_MISTAKES = {
     "AssertionError", "AttributeError", "ImportError", "IndentationError", "IndexError", "KeyError", "ModuleNotFoundError", "NameError", "NotImplementedError",
     "RecursionError", "SyntaxError", "TabError", "TypeError", "UnboundLocalError", "UnicodeDecodeError", "ZeroDivisionError",
 }  # fmt: skip
+_OF_A_NODE = ("file_not_found", "remote_service_error")  # Files and tokens may lie on one node and not on another.
 _NEVER_RAN = ("SyntaxError", "IndentationError", "TabError", "ModuleNotFoundError", "ImportError")
 _NATIVE_CRASHES = {4, 6, 7, 8, 11}  # SIGILL, SIGABRT, SIGBUS, SIGFPE, SIGSEGV.
 _NOT_FOUND_CODES = {126, 127}  # What an exec that cannot find or run its program exits with.
 
 
-def diagnose(exits: Sequence[Exit], findings: Sequence[Finding], stacks: Mapping[str, str]) -> Diagnosis:
-    """Name the cause of one fault from all that was seen of it. `stacks` is rank, as text, to what it was doing, where a hang was examined."""
+def diagnose(
+    exits: Sequence[Exit], findings: Sequence[Finding], stacks: Mapping[str, str], *, first_try_on: Mapping[int, str] | None = None
+) -> Diagnosis:
+    """Names the cause of one fault from all that was seen of it. `stacks` is rank, as text, to what it was doing, where a hang was examined. `first_try_on` is
+    each rank's node, where a run has just begun and no rank has made a step yet."""
     for kind, judge in _BY_FINDING:
         of_kind = [finding for finding in findings if finding.kind == kind]
         if of_kind:
@@ -50,7 +54,11 @@ def diagnose(exits: Sequence[Exit], findings: Sequence[Finding], stacks: Mapping
     if not own:
         return Diagnosis(cause=Cause.VANISHED, permanent=False, confidence=0.2, because="workers are gone and left no trace of why")
     first = next((exit for exit in own if not is_echo(exit)), None)
-    return _of_exit(first, own) if first is not None else _network(own)
+    if first is None:
+        return _network(own)
+    if first_try_on and _never_passes([exit for exit in own if not is_echo(exit)], first_try_on):
+        return _refused(first, own)
+    return _of_exit(first, own)
 
 
 def is_echo(exit: Exit) -> bool:
@@ -75,6 +83,21 @@ def _of_exit(first: Exit, own: Sequence[Exit]) -> Diagnosis:
         cause=cause, permanent=permanent, confidence=confidence, because=because, ranks=(first.rank,), step=first.step,
         fingerprint=f"{fingerprint}:leak" if leak else fingerprint, evidence=tuple(evidence), own_code=first.own_code, alternatives=_alternatives(cause),
         memory=_memory(first, cause, shortage), limit=first.limit, leak=leak, micro_batch=first.micro_batch, loader_workers=first.loader_workers,
+    )  # fmt: skip
+
+
+def _never_passes(own: Sequence[Exit], node_of: Mapping[int, str]) -> bool:
+    """Whether all that ended say what another start would meet again. What one node alone may lack counts only where every node has said it, and rank 0 too,
+    which may be the one to write what the others read."""
+    everywhere = any(exit.rank == 0 for exit in own) and {node_of.get(exit.rank) for exit in own} >= set(node_of.values())
+    return all(exit.never_passes and (everywhere or exit.never_passes not in _OF_A_NODE) for exit in own)
+
+
+def _refused(first: Exit, own: Sequence[Exit]) -> Diagnosis:
+    because = f"{first.because} ({first.never_passes}: the same at every start)"
+    return Diagnosis(
+        cause=Cause.NOT_STARTABLE, permanent=True, confidence=0.95, because=because, ranks=(first.rank,), step=first.step, fingerprint=first.fingerprint,
+        evidence=tuple(exit.because for exit in own[:5]), own_code=first.own_code, alternatives=("what it asks for may be there later",),
     )  # fmt: skip
 
 
@@ -130,8 +153,11 @@ def _hang(hangs: Sequence[Finding], echoes: Sequence[Exit], stacks: Mapping[str,
         ranks, confidence, because = odd, 0.85, f"{who} not where the other ranks wait; {first.because}"
     else:
         ranks, confidence, because = first.ranks, 0.5, first.because
+    place = "" if stopped else first.place
+    fingerprint = ":".join(filter(None, ("hang", first.kind, place)))
     return Diagnosis(
-        cause=Cause.HANG, permanent=False, confidence=confidence, ranks=ranks, because=because, fingerprint=f"hang:{first.kind}",
+        cause=Cause.HANG, permanent=False, confidence=confidence, ranks=ranks, because=because, fingerprint=fingerprint, place=place,
+        step=first.step if place else -1,
         evidence=tuple(line for finding in hangs for line in (finding.because, *finding.evidence)) + tuple(exit.because for exit in echoes[:4]),
         alternatives=() if stopped else ("another rank never entered the collective this one waits in: compare the stacks",), own_code=1,
     )  # fmt: skip

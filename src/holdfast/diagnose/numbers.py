@@ -94,6 +94,24 @@ def _last(series: Series, name: str, of: str) -> float:
     return values[-1][1] if values else 0.0
 
 
+def last_step(progress: Sequence[LogProgress]) -> int | None:
+    """The last step that was told of."""
+    return next((one.step for one in reversed(progress) if one.step is not None), None)
+
+
+def first_bad_step(progress: Sequence[LogProgress]) -> int | None:
+    """The first step from which on no loss was finite; where every loss that was told is finite, the last step. A loss scale that is too high makes single
+    losses infinite, and training goes on."""
+    bad: dict[tuple[str, int | None], LogProgress] = {}
+    for one in progress:
+        writer = (one.path, one.rank)
+        if one.loss is not None and math.isfinite(one.loss):
+            bad.pop(writer, None)
+        elif one.loss is not None and one.step is not None:
+            bad.setdefault(writer, one)
+    return min((one.step for one in bad.values() if one.step is not None), default=last_step(progress))
+
+
 def of_losses(progress: Sequence[LogProgress]) -> list[Said]:
     """What the losses of a log speak for: the last one is not finite, or far above where they were."""
     losses = [one.loss for one in progress if one.loss is not None]

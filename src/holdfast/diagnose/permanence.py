@@ -33,7 +33,7 @@ _REQUEUED = ("requeue", "will be resubmitted", "resubmit")
 def permanence_of(cause: str, speaking: Sequence[Reading], probabilities: Mapping[str, float]) -> tuple[Permanence, Scope, str]:
     """What to believe of the whole answer: permanence, scope and why."""
     known = class_of(cause)
-    first = max(speaking, key=lambda one: one.weight, default=None)
+    first = max((one for one in speaking if one.cause == cause), key=lambda one: one.weight, default=None)  # A correction may name another cause.
     permanence, because = known.permanence, "as usual for this class"
     if first is not None and first.permanence is not None:
         permanence, because = first.permanence, f"so says {first.signature}"

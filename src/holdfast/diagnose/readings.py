@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from holdfast.diagnose.signatures import FAIR, INDEX, SURE, WEAK, Index, Readable, fires, readable
+from holdfast.diagnose.signatures import FAIR, INDEX, SURE, WEAK, Index, Readable, Signature, fires, readable, said
+from holdfast.diagnose.signatures.settings import REQUIREMENT
 from holdfast.diagnose.taxonomy import HEALTHY, UNKNOWN, Permanence, Role, Scope, class_of
 from holdfast.diagnose.taxonomy.xids import xid_of
 from holdfast.domain.log_event import LogDigest, LogEvent, LogForm
@@ -31,6 +32,8 @@ UNREAD = "unread"  # In the place of a signature, where none knows an error.
 _CALLED_ERROR = re.compile(r"\b(?:error|fatal)\b", re.IGNORECASE)
 _LINE_UNREAD = 1.1  # Somebody's own failure, perhaps.
 _WHILE_HANDLING = "During handling of the above exception"
+_NO_ANSWER = ("after connection broken by", "could not fetch url", "condahttperror", "failed to fetch")
+_VERSIONS = re.compile(r"\(from versions: (?!none\))", re.IGNORECASE)
 _BESIDE = 1.6  # How much weaker than the clearest a second signature on one event may be.
 
 
@@ -47,6 +50,14 @@ class Reading:
     source: str
     permanence: Permanence | None = None
     scope: Scope | None = None
+    said_in: int | None = None  # Which of the exceptions the event was raised from says it; None: the event itself.
+
+    @property
+    def line(self) -> int:
+        """Where the words stand that say it."""
+        if self.said_in is not None and self.said_in < len(self.event.under_lines):
+            return self.event.under_lines[self.said_in]
+        return self.event.said_line or self.event.last_line
 
     @property
     def weight(self) -> float:
@@ -68,7 +79,17 @@ def readings(digest: LogDigest, *, index: Index = INDEX) -> list[Reading]:
         found += read_event(event, running=_running(event, first_step), counts=counts, index=index)
     for event in _tail_events(digest, covered, starts):
         found += read_event(event, running=_running(event, first_step), counts=_TAIL * _survived(event, after), index=index)
-    return found
+    return _with_silent_indexes(found, digest)
+
+
+def _with_silent_indexes(found: list[Reading], digest: LogDigest) -> list[Reading]:
+    """An installer says the same of a version that does not exist and of an index that did not answer; its retries before tell which."""
+    silent = {one.path for one in digest.events if said(_NO_ANSWER, one.message.lower())}
+    answered = {one.event.path for one in found if one.signature == REQUIREMENT and _VERSIONS.search(one.event.message)}
+    return [
+        replace(one, cause="remote_service_error", permanence=None) if one.signature == REQUIREMENT and one.event.path in silent - answered else one
+        for one in found
+    ]
 
 
 def read_event(event: LogEvent, *, running: bool, counts: float, index: Index = INDEX) -> list[Reading]:
@@ -78,7 +99,7 @@ def read_event(event: LogEvent, *, running: bool, counts: float, index: Index = 
         Reading(
             event=event, cause=one.cause, role=one.role or class_of(one.cause).role, strength=one.strength,
             counts=max(counts, _STANDS) if one.stands and not event.progress_after else counts,
-            signature=one.name, source=one.source, permanence=one.permanence, scope=one.scope,
+            signature=one.name, source=one.source, permanence=one.permanence, scope=one.scope, said_in=_said_in(one, event, running=running),
         )
         for one in index.possible(on)
         if fires(one, on)
@@ -95,6 +116,17 @@ def read_event(event: LogEvent, *, running: bool, counts: float, index: Index = 
     return [one for one in found if one.strength > best - _BESIDE or one.cause == UNKNOWN]
 
 
+def _said_in(signature: Signature, event: LogEvent, *, running: bool) -> int | None:
+    """Returns the exception of a chain whose own words the signature finds: that line is the one to show."""
+    if not event.under or fires(signature, readable(replace(event, text=(), under=()), running=running)):
+        return None
+    for number, raised in enumerate(event.under):
+        error, _, message = raised.partition(": ")
+        if fires(signature, readable(replace(event, error=error, message=message, text=(), under=()), running=running)):
+            return number
+    return None
+
+
 def says_more_than_that_it_failed(event: LogEvent, on: Readable) -> bool:
     """An exception with a name, or native code with a message: somebody's own failure, although of no known kind. A cut traceback is not. A launcher says more
     where it repeats what its child raised."""
@@ -106,11 +138,11 @@ def says_more_than_that_it_failed(event: LogEvent, on: Readable) -> bool:
 def _xids(event: LogEvent, counts: float) -> list[Reading]:
     if event.form not in (LogForm.KERNEL, LogForm.LINE, LogForm.CUDA) and "xid" not in event.error.lower():
         return []
-    said = _XID.search(f"{event.error} {event.message}") or next((found for line in event.text if (found := _XID.search(line))), None)
-    if said is None:
+    xid = _XID.search(f"{event.error} {event.message}") or next((found for line in event.text if (found := _XID.search(line))), None)
+    if xid is None:
         return []
-    one = xid_of(int(said[1]))
-    cause = "gpu_nvlink" if said[0].lower().startswith("sxid") else one.cause
+    one = xid_of(int(xid[1]))
+    cause = "gpu_nvlink" if xid[0].lower().startswith("sxid") else one.cause
     return [
         Reading(
             event=event, cause=cause, role=one.role, strength=SURE + 1.0 if one.role is Role.ROOT else FAIR, counts=0.0 if one.role is Role.NOTE else counts,

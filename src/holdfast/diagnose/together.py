@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.domain.finding import Finding, Severity
+from holdfast.domain.finding import SAVES, Finding, Severity
 
 # What is a slowness: whatever slows a job down may be behind it.
 SLOW = frozenset({"slow_rank", "slow_job", "slow_communication", "data_stall", "slow_save", "over_time", "over_time_soon", "hopelessly_slow"})
@@ -23,9 +23,13 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "busy_host": ("slow_rank", "slow_job", "data_stall", *_LATE),
     "lossy_network": ("slow_communication", "slow_job", "slow_rank", "silent_node", "worker_exited", *_LATE),
     "slow_peer": ("slow_communication", "slow_job", "slow_rank", *_LATE),
-    "slow_disk": ("data_stall", "slow_save", "saves_skipped", "slow_job", "slow_rank", "silent_rank", *_LATE),
-    "failing_disk": ("data_stall", "slow_save", "saves_skipped", "worker_exited", "silent_rank"),
+    "slow_disk": ("data_stall", "slow_save", "saves_skipped", "slow_job", "slow_rank", "silent_rank", "pause", "late_data", *_LATE),
+    "failing_disk": ("data_stall", "slow_save", "saves_skipped", "worker_exited", "silent_rank", "pause", "late_data"),
     "disk_running_out": ("failing_disk", "saves_skipped", "worker_exited"),
+    # A save that failed says what is wrong with the disk in the system's own words, which is more than a threshold can tell.
+    "save_failed": ("save_will_fail", "saves_skipped", "slow_save", "checkpoint_stale", "disk_running_out", "failing_disk"),
+    "save_will_fail": ("disk_running_out", "checkpoint_stale"),
+    "upload_failed": ("checkpoint_stale",),
     "memory_running_out": ("worker_exited", "slow_rank", "slow_job", "swapping"),
     "memory_leak": ("memory_running_out", "worker_exited", "slow_rank", "slow_job", "swapping"),
     "memory_peak": ("memory_running_out", "worker_exited", "slow_rank", "slow_job"),
@@ -41,7 +45,10 @@ EXPLAINS: dict[str, tuple[str, ...]] = {
     "not_finite": ("gradient_explosion", "loss_jump", "replicas_disagree"),
     "gradient_explosion": ("loss_jump",),
     "replicas_disagree": ("loss_jump", "not_finite"),
-    "stopped_rank": ("silent_rank", "slow_job", "slow_rank"),
+    "stopped_rank": ("silent_rank", "pause", "slow_job", "slow_rank"),
+    "silent_rank": ("pause", "late_data"),
+    "pause": ("slow_job", "slow_rank", *_LATE),
+    "late_data": ("data_stall", "slow_job", "slow_rank", *_LATE),
     "log_flood": ("disk_running_out", "slow_rank", "slow_job"),
     "gpu_fault": ("worker_exited", "silent_rank", "slow_rank", "not_finite", "replicas_disagree"),
 }
@@ -67,7 +74,7 @@ _SHORT = {
 }  # fmt: skip
 _ENOUGH = 0.3  # Of what the effect adds to a step.
 _OF_A_NODE = ("memory_running_out", "swapping", "disk_running_out")  # Who took most of it is not who runs into its end.
-_OF_ALL = ("saves_skipped", "slow_save")  # A save is one of all ranks: what holds up one of them is felt by the others.
+_OF_ALL = ("saves_skipped", "slow_save", "save_failed", "save_will_fail")  # A save is one of all ranks: what holds up one of them is felt by the others.
 WITHIN_S = 120.0  # A cause and what it does are seen within this time of each other: windows of a minute, and a look or two.
 
 
@@ -121,8 +128,9 @@ def _explains(cause: Finding, effect: Finding) -> bool:
         return cause.of == f"{effect.kind} {effect.of}".strip() and (cause.node, cause.ranks) == (effect.node, effect.ranks)
     if effect.kind == "hung_probe":  # It is named after what it looks at, and whatever is wrong with that is why.
         return bool(cause.of) and effect.of.endswith(cause.of) and _touch(cause, effect) and abs(effect.since - cause.since) <= WITHIN_S
+    lasts = cause.kind in SAVES and (cause.node, cause.of) == (effect.node, effect.of)  # A disk may be full for hours before the first save.
     touches = effect.kind in _OF_ALL or (_on_one_node(cause, effect) if cause.kind in _OF_A_NODE else _touch(cause, effect))
-    return effect.kind in EXPLAINS.get(cause.kind, ()) and touches and effect.since - cause.since >= -WITHIN_S
+    return effect.kind in EXPLAINS.get(cause.kind, ()) and touches and (lasts or effect.since - cause.since >= -WITHIN_S)
 
 
 def _on_one_node(one: Finding, other: Finding) -> bool:

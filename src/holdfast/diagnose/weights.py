@@ -26,6 +26,9 @@ HEALTHY_EXIT_ZERO = 3.0
 HEALTHY_FATAL = -3.5
 HANG_IN_MIDDLE = 0.3
 FINDING = 3.0
+NOT_SEEN_AS = -4.0  # What hardly stands behind the name that the core gave it: it may be mistaken about that name,
+NO_FAILURE = -20.0  # and not about that there was a failure: what `healthy` and `unknown` lose by it.
+NAMED = 20.0  # What the last words of a worker said by themselves.
 SEEN_AS = 0.5  # Of how much rarer the classes are that the core's own name for it leaves.
 TEMPERATURE = 0.8  # Of the whole answer; both are fitted by benchmarks/calibrate.py.
 LAPSE = 0.04  # How much is left for everything else however clear a log is: what a log says is not always what happened.
@@ -43,7 +46,8 @@ EXIT_CODES: Mapping[int, tuple[tuple[str, float], ...]] = MappingProxyType({
 
 # What our own detectors found, and the class it speaks for.
 FINDINGS: Mapping[str, str] = MappingProxyType({
-    "silent_rank": "hang", "silent_node": "node_fail", "not_finite": "numeric_nan", "loss_jump": "loss_divergence", "gpu_fault": "gpu_xid_other",
+    "silent_rank": "hang", "stopped_rank": "hang",
+    "silent_node": "node_fail", "not_finite": "numeric_nan", "loss_jump": "loss_divergence", "gpu_fault": "gpu_xid_other",
     "throttled": "gpu_thermal_power", "over_time": "time_limit", "poisoned_checkpoint": "numeric_nan", "gradient_explosion": "loss_divergence",
 })  # fmt: skip
 

@@ -17,7 +17,7 @@ class Cause(StrEnum):
     HANG = "hang"
     NODE_LOST = "node_lost"
     VANISHED = "vanished"  # The parent of the workers died and took them along.
-    NOT_STARTABLE = "not_startable"  # No such script, a syntax error, a missing module: it never ran.
+    NOT_STARTABLE = "not_startable"  # No such script, a syntax error, a missing module, wrong arguments: it never ran.
     CHECKPOINT_CORRUPT = "checkpoint_corrupt"
     POISONED_CHECKPOINT = "poisoned_checkpoint"  # It verifies, and gives a loss that is not finite at once.
     NOT_FINITE = "not_finite"  # The loss is NaN or infinite.
@@ -48,6 +48,7 @@ class Diagnosis:
     memory: str = ""  # Of an out-of-memory on a GPU what it came from: "size", "fragmented", "held", "too_small". Empty: it was the host's memory.
     limit: str = ""  # Of one of the host's memory: the option whose limit was met, such as "--memory".
     leak: str = ""  # Of an out-of-memory: how memory had grown with the steps, in words; empty: it had not, and what was asked for is too big.
+    place: str = ""  # Of a hang: the calls of the script it is in, outermost first; empty: not known, or it does not matter.
     micro_batch: int = 0  # What the culprit was given at once, where that may be changed; else 0.
     loader_workers: int = 0
     corrected: str = ""  # The class that a person gave to failures of this fingerprint, if one did.

@@ -26,6 +26,7 @@ class JobResumed:
 
     at: float
     spec: JobSpec
+    ran_until: float = 0.0  # The run before was seen to go on until then, which may be long after its last event.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +93,8 @@ class FindingEnded:
     generation: int
     key: str
     because: str
+    place: str = ""  # Of a pause that ended by itself: where it was,
+    lasted_s: float = 0.0  # and how long it lasted.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +105,7 @@ class GangRestored:
     generation: int
     step: int
     restore_s: float = 0.0  # What the slowest rank spent restoring.
+    done: int = 0  # Steps that every rank has done since, before anybody looked.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +118,7 @@ class ProgressSeen:
     save_s: float  # Spent saving since the generation started, by the slowest rank.
     rejoins: bool = False  # Every rank can leave a broken gang and join the next one in the same process.
     sharded: bool = False  # No rank holds the state whole: those who leave a broken gang go back to a checkpoint.
+    left_s: float | None = None  # So long ago the last rank left its loop. None: not all have.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

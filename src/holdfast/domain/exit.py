@@ -39,6 +39,7 @@ class Exit:
     leak: str = ""  # And how memory had grown with the steps, in words; empty: it had not.
     gpus: int = -1  # On its node, where what it said was about them; -1: nobody looked, or the driver did not say.
     holders: tuple[GpuHolder, ...] = ()  # And who had memory on them.
+    never_passes: str = ""  # The class of causes it says it is, where every further start of the same script would end the same; empty: it may pass.
     stopped_by_us: bool = False  # It ended after this node was told to stop its generation: an echo, not a cause.
 
     @property

@@ -11,6 +11,8 @@ from holdfast.domain.exit import Exit
 from holdfast.domain.finding import Finding
 from holdfast.domain.plan import Plan
 
+FALSE_ALARM = "false_alarm"  # The outcome of an incident about a hang that was none.
+
 
 class IncidentPhase(StrEnum):
     NOTICED = "noticed"
@@ -66,10 +68,11 @@ class Incident:
     step_before: int = -1
     step_after: int = -1  # Where training went on; the difference is the work that had to be done again.
     step_resolved: int = -1  # What every rank had finished when it was resolved; -1: they do not tell.
+    from_nothing: bool = False  # The ranks began from nothing and do not say how far they get: all work since the start is done again.
     costs: dict[str, float] = field(default_factory=dict)  # Seconds by bucket, from first sign to outcome.
     kept: bool = False  # Those who lived on went on in the processes they had.
     stands: bool = False  # Nothing was stopped for it: the gang runs on.
-    outcome: str = ""  # Of its last plan: "worked", "came_back", "unsound"; empty: not known yet, or never.
+    outcome: str = ""  # Of its last plan: "worked", "came_back", "unsound", "false_alarm"; empty: not known yet, or never.
     ended: tuple[str, ...] = ()  # The keys of those of its findings that are so no longer.
 
     @property

@@ -18,6 +18,7 @@ class JobPhase(StrEnum):
     EXAMINING = "examining"  # Something is wrong; stacks are being captured before anything is killed.
     STOPPING = "stopping"
     ENDED = "ended"
+    LOST = "lost"  # As it is shown, never as the core has it: it has not ended, and nobody runs it.
 
 
 class Outcome(StrEnum):
@@ -84,6 +85,7 @@ class Policy:
     part_wait_s: float = 2.0  # How long ranks of a broken gang may take to leave their collectives alive; then they are ended.
     rejoin_wait_s: float = 60.0  # And to be in their loops again with those who were lost; then all start anew.
     kill_wait_s: float = 5.0  # How long a process may take to die of SIGKILL before its node is given up.
+    hang_limits: tuple[tuple[str, float], ...] = ()  # By phase, "" for all but the start: how long a rank may stand still; 0: for ever. Else it is learned.
     stacks_wait_s: float = 5.0
     check_wait_s: float = 90.0  # For one part of a node's check; no answer is a bad one.
     profile_wait_s: float = 180.0  # For a profile of a few steps to be taken and written; then it is lost.
@@ -104,6 +106,9 @@ class Policy:
     trial_s: float = 10.0  # What a remedy was for is not found again for this long after its place was passed: then it has passed.
     verify_s: float = 120.0  # A remedy has worked when what it was for was not seen again for this long.
     calm_s: float = 30.0  # What stood beside a running gang and ended may come again for this long before its story is closed.
+
+
+UNDER_CHAOS = (("", 30.0),)  # The `hang_limits` of a job that is struck on purpose: a fault is to be answered while somebody looks.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,4 +31,4 @@ class LogDiagnosis:
     node: str = ""
     fingerprint: str = ""  # The same for the same failure elsewhere.
     reasoning: tuple[str, ...] = ()  # How it was come to, a sentence each.
-    step: int | None = None  # The last step that was told of.
+    step: int | None = None  # The last step that was told of; where numbers are no longer finite, the first of those.

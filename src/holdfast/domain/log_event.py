@@ -47,7 +47,9 @@ class LogEvent:
     node: str = ""
     at_s: float | None = None  # Seconds since the epoch by the clock of whoever wrote it; ranks' clocks differ.
     frames: tuple[LogFrame, ...] = ()
+    said_line: int = 0  # Where the error itself stands.
     under: tuple[str, ...] = ()  # The exceptions this one was raised from, innermost cause first: "ConnectionError: refused".
+    under_lines: tuple[int, ...] = ()  # Where each of them stands.
     times: int = 1  # How often the same was said in this place.
     warning: bool = False  # Said as a warning, an advice or a retry: not evidence by itself.
     progress_after: int = 0  # How many signs of progress the same rank gave afterwards; long logs are thinned, so there may be more.

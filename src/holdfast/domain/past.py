@@ -29,7 +29,7 @@ class PastIncident:
     ranks: tuple[int, ...] = ()
     permanent: bool = False
     confidence: float = 0.0
-    outcome: str = "open"  # Or "resolved", or "gave_up".
+    outcome: str = "open"  # Or "resolved", "gave_up", "false_alarm".
     stands: bool = False  # Nothing was stopped for it.
     remedies: tuple[PastRemedy, ...] = ()
     cost_s: float = 0.0
@@ -65,7 +65,7 @@ class PastRun:
     started_at: float
     ended_at: float | None = None
     outcome: str = ""
-    goodput: float = 0.0
+    goodput: float | None = None  # None: not known.
     peak_bytes: int = 0  # Of the worker that had most.
     phases: tuple[tuple[str, tuple[float, ...]], ...] = ()  # How long each phase took, the longest times.
 

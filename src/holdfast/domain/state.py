@@ -162,6 +162,7 @@ class State:
     deadlines: dict[str, float] = field(default_factory=dict)  # Name to time; fired by `Ticked`.
     incidents: list[Incident] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
+    pauses: dict[str, float] = field(default_factory=dict)  # The longest pause that ended by itself at each place of the script.
     ledger: Ledger = field(default_factory=Ledger)
     step: int = -1  # The step every rank of the current gang has finished.
     step_best: int = -1  # The furthest the job ever was: up to here, work is done again.
@@ -208,7 +209,7 @@ class State:
 
     def bill(self, since: float) -> dict[str, float]:
         """What was not productive from then until now, by bucket."""
-        return self.ledger.bill(since, self.at, self.gang.restore_s if self.gang is not None else 0.0)
+        return self.ledger.bill(since, self.ledger.ends_at, self.gang.restore_s if self.gang is not None else 0.0)
 
     def keep(self, incident: Incident) -> None:
         """As it is now: it is found by its number."""

@@ -57,6 +57,11 @@ class JobDirectory:
         return self.path / "samples.jsonl"
 
     @property
+    def seen(self) -> Path:
+        """Where the job was when control looked last."""
+        return self.path / "seen.json"
+
+    @property
     def series(self) -> Path:
         """The history of the job's series."""
         return self.path / "series.db"

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -32,6 +33,7 @@ _RESTARTS_IN_A_ROW = 5  # Of control or one agent, each within a few seconds of 
 _SOON_S = 3.0
 _STANDS_EVERY_S = 0.2  # How often is looked whether a node that is gone is there again.
 _FREE_BYTES_MIN = 1 << 20  # Below this neither a journal nor a log can be relied on.
+_ROOM_WAIT_S = 60.0  # For room on a full disk: the ranks train on without control meanwhile.
 
 
 class CannotStayUp(HoldfastError):
@@ -41,10 +43,11 @@ class CannotStayUp(HoldfastError):
 class LocalCluster:
     """`async with` it; `wait` returns when control has ended the job."""
 
-    def __init__(self, directory: JobDirectory, spec: JobSpec, *, interpreter: str) -> None:
+    def __init__(self, directory: JobDirectory, spec: JobSpec, *, interpreter: str, say: Callable[[str], None] = lambda text: None) -> None:
         self._directory = directory
         self._spec = spec
         self._interpreter = interpreter
+        self._say = say
         self._keepers: list[asyncio.Task[None]] = []
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._network: Network | None = None
@@ -132,6 +135,8 @@ class LocalCluster:
                 await asyncio.sleep(_STANDS_EVERY_S)
             if code == 0 or self._leaving:
                 return
+            if name == "control" and self._is_full():
+                await self._wait_for_room()
             quick_deaths = quick_deaths + 1 if time.monotonic() - started < _SOON_S and code != -signal.SIGKILL else 0
             if quick_deaths >= _RESTARTS_IN_A_ROW:
                 raise CannotStayUp(f"{name} died {quick_deaths} times right after its start (exit code {code}): {self._last_words(name)}")
@@ -139,8 +144,20 @@ class LocalCluster:
     def _stands(self, name: str) -> bool:
         return name == "control" or os.access(self._directory.node_spec(name), os.R_OK)
 
+    def _is_full(self) -> bool:
+        return shutil.disk_usage(self._directory.path).free < _FREE_BYTES_MIN
+
+    async def _wait_for_room(self) -> None:
+        """What control decides it must write down first, and it cannot."""
+        self._say(f"the disk that holds {self._directory.path} is full: training goes on, and nothing else is done until there is room; make some")
+        deadline = time.monotonic() + _ROOM_WAIT_S
+        while self._is_full() and not self._leaving:
+            if time.monotonic() > deadline:
+                raise CannotStayUp(f"control cannot go on after {_ROOM_WAIT_S:.0f} s: {self._last_words('control')}")
+            await asyncio.sleep(_STANDS_EVERY_S)
+
     def _last_words(self, name: str) -> str:
-        if shutil.disk_usage(self._directory.path).free < _FREE_BYTES_MIN:
+        if self._is_full():
             return f"the disk that holds {self._directory.path} is full; make room, and go on with `holdfast resume {self._spec.job}`"
         lines = (self._directory.logs / f"{name}.log").read_text(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it printed nothing"

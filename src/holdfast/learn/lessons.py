@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from holdfast.domain.incident import FALSE_ALARM
 from holdfast.domain.learned import Learned, Remedy
 from holdfast.domain.past import Correction, PastIncident, PastRun, PastService
 from holdfast.learn.corrections import corrected, standing
@@ -49,8 +50,8 @@ class Lessons:
 
     @cached_property
     def taught(self) -> Sequence[PastIncident]:
-        """What may be learned from: what was not done on purpose."""
-        return [one for one in self.incidents if not one.chaos]
+        """Returns what may be learned from: what was not done on purpose, and was what it was taken for."""
+        return [one for one in self.incidents if not one.chaos and one.outcome != FALSE_ALARM]
 
     @cached_property
     def nodes(self) -> Reputations:

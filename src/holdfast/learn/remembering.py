@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from holdfast.domain.diagnosis import TRAINING
 from holdfast.domain.finding import Finding
-from holdfast.domain.incident import Incident, IncidentPhase
+from holdfast.domain.incident import FALSE_ALARM, Incident, IncidentPhase
 from holdfast.domain.job import JobSpec
 from holdfast.domain.past import PastIncident, PastRemedy
 
@@ -35,6 +35,8 @@ def past_of(job: str, incident: Incident, runs: Sequence[tuple[float, JobSpec]] 
 def _outcome(incident: Incident) -> str:
     if incident.is_open:
         return "open"
+    if incident.outcome == FALSE_ALARM:
+        return FALSE_ALARM
     return "resolved" if incident.phase is IncidentPhase.RESOLVED else "gave_up"
 
 

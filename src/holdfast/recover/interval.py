@@ -164,7 +164,9 @@ def _why_at_all(measured: Measured, rate: Rate) -> str:
     else:
         save = f"a save costs {_duration(measured.stall_s)}"
     usual, low, high = (_duration(_inverse(per_s)) for per_s in (rate.mean, rate.quantile(0.95), rate.quantile(0.05)))
-    seen = f"{measured.failures or 'none'} seen in {_duration(measured.node_h * 3600.0 / measured.nodes)}" if measured.node_h else "none seen yet"
+    if not measured.failures:
+        return f"{save}, a failure is expected every {usual} (none seen yet): "
+    seen = f"{measured.failures} seen in {_duration(measured.node_h * 3600.0 / measured.nodes)}"
     return f"{save}, a failure is expected every {usual} ({low} to {high}, {seen}): "
 
 

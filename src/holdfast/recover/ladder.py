@@ -32,6 +32,7 @@ _DISTRUSTED_FOR = {
     Cause.POISONED_CHECKPOINT: "gave a loss that is not finite at once, and is not restored again",
 }
 _JITTER = 0.25
+_VAIN_TIMES = 4  # A remedy that has not helped so often against a hang in one place will not.
 _ALIKE_TIMES = 10  # Where progress is only guessed at, this many budgets of the same fault over and over are enough.
 
 
@@ -76,7 +77,7 @@ def _ended(
     # What earlier jobs have seen another node cure is tried there; what only came back here, in the same place, is the program's own doing.
     cured = adjustment is not None or bool(elsewhere(diagnosis, (), fleet, learned, again=again))
     same = "" if cured else _same_again(diagnosis, history, policy)
-    spent = same or _spent(diagnosis, history, policy)
+    spent = same or _never_helped(diagnosis, history) or _spent(diagnosis, history, policy)
     return Plan(rung=Rung.STOP, permanent=bool(same), because=spent) if spent else None
 
 
@@ -169,7 +170,8 @@ def _in_a_row(history: Sequence[Attempt]) -> int:
 
 def _same_again(diagnosis: Diagnosis, history: Sequence[Attempt], policy: Policy) -> str:
     """Why this fault is the one we had before, or nothing."""
-    if diagnosis.cause not in (*_OWN_DOING, Cause.POISONED_CHECKPOINT) or diagnosis.memory == "held":  # Memory that another holds is not its own doing.
+    own = diagnosis.cause in (*_OWN_DOING, Cause.POISONED_CHECKPOINT) or bool(diagnosis.place)  # The last: a hang that has its place in the script.
+    if not own or diagnosis.memory == "held":  # Memory that another holds is not its own doing.
         return ""
     # A script that does not beat says no step, and one that broke before it had restored anything says 0, however far the job is. Whether it is the same
     # place can then be told only as long as it gets nowhere.
@@ -185,6 +187,14 @@ def _same_again(diagnosis: Diagnosis, history: Sequence[Attempt], policy: Policy
         )
     where = f"at step {diagnosis.step}" if diagnosis.step >= 0 else "in the same place"
     return f"the same fault came {again} times {where}: {diagnosis.because}"
+
+
+def _never_helped(diagnosis: Diagnosis, history: Sequence[Attempt]) -> str:
+    """Why a hang in the same place is not answered once more: nothing has helped there so far."""
+    tried = [attempt for attempt in history if diagnosis.place and attempt.fingerprint == diagnosis.fingerprint]
+    if len(tried) < _VAIN_TIMES or any(attempt.progressed and not attempt.came_back for attempt in tried):
+        return ""
+    return f"the same hang came {len(tried) + 1} times, and a remedy helped 0 of {len(tried)} times: {diagnosis.because}"
 
 
 def _spent(diagnosis: Diagnosis, history: Sequence[Attempt], policy: Policy) -> str:

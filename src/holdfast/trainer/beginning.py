@@ -7,7 +7,7 @@ saved.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -17,7 +17,7 @@ from holdfast.checkpoint.disk import Disk
 from holdfast.checkpoint.errors import CheckpointCorrupt
 from holdfast.checkpoint.found import list_directories, newest_complete
 from holdfast.checkpoint.layout import parse_directory_name
-from holdfast.checkpoint.pieces import check
+from holdfast.checkpoint.pieces import Changed, check
 from holdfast.checkpoint.read import Restored, recall, restore
 from holdfast.checkpoint.remove import RULES, Retention, sweep_torn
 from holdfast.domain.beat import FOLLOWS, GUARDED
@@ -27,6 +27,7 @@ from holdfast.trainer.buckets import settle
 from holdfast.trainer.curve import open_curve
 from holdfast.trainer.every import open_record
 from holdfast.trainer.flight import listen
+from holdfast.trainer.forgotten import Forgotten
 from holdfast.trainer.handing import take_over
 from holdfast.trainer.holding import tell
 from holdfast.trainer.parting import Kept, Parting, held_by_several, say_why_not, sharded, why_not
@@ -51,9 +52,12 @@ class _Beginning:
     restore: str
 
 
-def begin(*, save_every: int | None, checkpoints: str | PathLike[str] | None, keep: int | Mapping[str, Any], pieces: dict[str, Any]) -> Run:
+def begin(
+    *, save_every: int | None, checkpoints: str | PathLike[str] | None, keep: int | Mapping[str, Any], new: Collection[str], dropped: Collection[str],
+    pieces: dict[str, Any],
+) -> Run:  # fmt: skip
     """What `guard` does."""
-    retention = _retention(save_every, keep)
+    retention, changed = _retention(save_every, keep), _changed(new, dropped, pieces)
     check(pieces)
     place = place_here()
     say = Say(rank=place.rank, world_size=place.world_size)
@@ -68,7 +72,7 @@ def begin(*, save_every: int | None, checkpoints: str | PathLike[str] | None, ke
     if place.rejoin:
         restored: Restored | None = _rejoin(rejoining, place, pieces, beats)
     else:
-        restored = _restore(place, directory, beginning, pieces, snapshots, beats, say) if directory and beginning else None
+        restored = _restore(place, directory, beginning, pieces, changed, snapshots, beats, say) if directory and beginning else None
         if restored is not None and rejoining is not None and rejoining.lives_on:
             again = max(0, rejoining.parting.left_after - restored.step)
             say.line(f"this process lives on; step {restored.step} is restored, and the {again} steps that it has done since are done again.")
@@ -88,6 +92,7 @@ def begin(*, save_every: int | None, checkpoints: str | PathLike[str] | None, ke
         beats=beats, saves=saves, stop=stop, say=say, pieces=pieces, restored=restored, world_size=place.world_size, profiling=_profiling(place, say),
         micro_batch=place.micro_batch, loader_workers=place.loader_workers, parting=_parting(rejoining, place, pieces, beats, say),
         left_out=place.left_out, tune=place.tune, scaling=place.scaling, curve=open_curve(place), until=place.until,
+        forgotten=_forgotten(pieces, say) if directory and restored is None and place.rank == 0 else None,
     )  # fmt: skip
     if place.plugged:
         _say_what_it_holds(place, pieces, beats, say)
@@ -101,6 +106,14 @@ def _say_what_it_holds(place: Place, pieces: dict[str, Any], beats: Beats, say: 
         tell(beats.gauges, pieces, place.world_size)
     except Exception as error:  # Another torch may do this otherwise; then nobody knows who holds the same, and no more.
         say.line(f"what this rank holds of the state could not be told: {error!r}")
+
+
+def _forgotten(pieces: dict[str, Any], say: Say) -> Forgotten | None:
+    try:
+        return Forgotten(pieces, say)
+    except (AttributeError, ImportError) as error:  # Another torch may do this otherwise.
+        say.line(f"whether guard() lacks a piece could not be found out: {error!r}")
+        return None
 
 
 def _every(place: Place, given: int | None) -> int:
@@ -146,6 +159,14 @@ def _retention(save_every: int | None, keep: int | Mapping[str, Any]) -> Retenti
             "no rule below 0, and the metric as a name."
         )
     return Retention(**rules)
+
+
+def _changed(new: Collection[str], dropped: Collection[str], pieces: dict[str, Any]) -> Changed:
+    new, dropped = ((names,) if isinstance(names, str) else tuple(names) for names in (new, dropped))
+    for word, wrong, what in (("new", set(new) - pieces.keys(), "is no piece"), ("dropped", set(dropped) & pieces.keys(), "is given as a piece")):
+        if wrong:
+            raise UserError(f"guard({word}={sorted(wrong)!r}): {sorted(wrong)[0]} {what}; the pieces are {', '.join(sorted(pieces)) or 'none'}.")
+    return Changed(new=new, dropped=dropped)
 
 
 def _settle_buckets(place: Place, pieces: dict[str, Any], say: Say) -> None:
@@ -209,7 +230,7 @@ def _share(store: Any, found: _Beginning | None, rank: int) -> _Beginning:
 
 
 def _restore(
-    place: Place, directory: Path, beginning: _Beginning, pieces: dict[str, Any], snapshots: Snapshots | None, beats: Beats, say: Say
+    place: Place, directory: Path, beginning: _Beginning, pieces: dict[str, Any], changed: Changed, snapshots: Snapshots | None, beats: Beats, say: Say
 ) -> Restored | None:  # fmt: skip
     if not beginning.restore:
         return None
@@ -217,9 +238,10 @@ def _restore(
         raise UserError(f"HOLDFAST_RESTORE is {beginning.restore!r}: expected the name of a checkpoint's directory, such as step-00000120.g3.")
     beats.enter("restore")
     try:
-        restored = _recall(beginning.restore, pieces, snapshots, place, say)
+        restored = _recall(beginning.restore, pieces, changed, snapshots, place, say)
         if restored is None:
-            restored = restore(directory / beginning.restore, pieces, rank=place.rank, world_size=place.world_size, alone=place.local_world_size == 1)
+            alone = place.local_world_size == 1
+            restored = restore(directory / beginning.restore, pieces, rank=place.rank, world_size=place.world_size, alone=alone, changed=changed)
     except CheckpointCorrupt as corrupt:
         if not place.plugged:
             raise
@@ -227,9 +249,19 @@ def _restore(
         raise SystemExit(corrupt.exit_code) from corrupt  # Control knows this code, and goes back to an older checkpoint.
     if place.rank == 0:  # Beside the training: gigabytes take a second to remove while the disk is busy, and nobody waits for it.
         threading.Thread(target=_sweep, args=(directory, beginning, restored, say), name="holdfast-sweep", daemon=True).start()
+    if place.rank == 0:
+        _say_what_changed(restored, pieces, say)
     beats.step = beats.restored_step = beats.saved_step = restored.step
     beats.enter("start")
     return restored
+
+
+def _say_what_changed(restored: Restored, pieces: dict[str, Any], say: Say) -> None:
+    new, dropped = sorted(pieces.keys() - restored.held), sorted(restored.held - pieces.keys())
+    if new:
+        say.line(f"new: {', '.join(new)}. The checkpoint of step {restored.step} has nothing for it, so it starts from what the script made.")
+    if dropped:
+        say.line(f"dropped: {', '.join(dropped)}. The checkpoint of step {restored.step} holds it, and it is in no checkpoint from now on.")
 
 
 def _rejoin(rejoining: Rejoining | None, place: Place, pieces: dict[str, Any], beats: Beats) -> Restored:
@@ -257,13 +289,13 @@ def _parting(rejoining: Rejoining | None, place: Place, pieces: dict[str, Any], 
     return rejoining.parting
 
 
-def _recall(name: str, pieces: dict[str, Any], snapshots: Snapshots | None, place: Place, say: Say) -> Restored | None:
+def _recall(name: str, pieces: dict[str, Any], changed: Changed, snapshots: Snapshots | None, place: Place, say: Say) -> Restored | None:
     """From this node's memory, if it is there."""
     found = snapshots.find(name) if snapshots is not None else None
     if snapshots is None or found is None:
         return None
     snapshots.pin(found[0])
-    restored = recall(*found, pieces, world_size=place.world_size)
+    restored = recall(*found, pieces, world_size=place.world_size, changed=changed)
     if restored is not None and place.rank == 0:
         say.line(f"step {restored.step} is restored from memory.")
     return restored

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from time import perf_counter
 from typing import Any, Generic, TypeVar
 
@@ -47,7 +47,7 @@ class Feed(Generic[Batch]):
                 f"the loader was given to guard(), and its {type(self._exact).__name__} keeps the place in the data: two who do are one too many. "
                 "Leave the loader out."
             )
-        self._resumes_itself, self._read_again, self._limit, self._waiting = resumes_itself, read_again, most, waiting
+        self.resumes_itself, self._read_again, self._limit, self._waiting = resumes_itself, read_again, most, waiting
         self.epoch, self.batches, self._in_group = first_epoch, 0, 0
         self._of_step = 0  # Samples of the step under way that were used already; of a stream.
         self.samples = 0  # Used since the run began, where they are counted.
@@ -110,6 +110,26 @@ class Feed(Generic[Batch]):
             here["bad"] = dict(self._read_again.bad)
         return here
 
+    def bookmark(self) -> tuple[Any, ...]:
+        """The place in the data, at once; `turned_to` goes back there."""
+        exact = self._exact
+        return (self.epoch, self.batches, self.draw, self.samples, self._epoch_randomness, *((exact.epoch, exact.position) if exact is not None else ()))
+
+    @contextmanager
+    def turned_to(self, bookmark: tuple[Any, ...]) -> Iterator[None]:
+        """Within, `progress` is as it was there."""
+        now = self.bookmark()
+        self._turn_to(*bookmark)
+        try:
+            yield
+        finally:
+            self._turn_to(*now)
+
+    def _turn_to(self, epoch: int, batches: int, draw: int, samples: int, randomness: dict[str, Any], *exact: int) -> None:
+        self.epoch, self.batches, self.draw, self.samples, self._epoch_randomness = epoch, batches, draw, samples, randomness
+        if self._exact is not None:
+            self._exact.epoch, self._exact.position = exact
+
     def resume(self, progress: dict[str, Any], randomness: dict[str, Any], *, step: int = 0) -> None:
         """Go on from `progress`, at `step`; a feed whose epochs are all behind that point is empty."""
         self.epoch, self.batches, self.draw = progress["epoch"], progress["batches"], progress.get("draw", step)
@@ -139,13 +159,13 @@ class Feed(Generic[Batch]):
         nothing to these."""
         if self._exact is not None:
             return ""
-        if self._resumes_itself and _is_stateful(self._loader):
+        if self.resumes_itself and _is_stateful(self._loader):
             raise CheckpointMismatch(
                 f"{ranks_before} ranks saved and {ranks} go on: torchdata's StatefulDataLoader keeps the place of each rank by itself, and nobody can share "
                 f"out the places of {ranks_before} among {ranks}. Give it batch_sampler=holdfast.Sampler(...), whose place is one number for all, "
                 f"or go on with {ranks_before}."
             )
-        if self._resumes_itself:
+        if self.resumes_itself:
             return ""
         self.batches = self.batches * ranks_before // ranks
         return (
@@ -223,7 +243,7 @@ class Feed(Generic[Batch]):
 
     def _comes_back(self, error: Exception, patience: Patience) -> bool:
         """Whether to open the loader anew, after a wait, for the batch that it has lost. With our sampler it was read already, as far as it can be."""
-        if self._read_again is None or self._sampler is not None or self._resumes_itself:
+        if self._read_again is None or self._sampler is not None or self.resumes_itself:
             return False
         with self._waiting():
             return self._read_again.waits(error, f"batch {self.batches} of epoch {self.epoch} (both from 0)", patience)
@@ -274,7 +294,7 @@ class Feed(Generic[Batch]):
         apply_randomness(self._epoch_randomness)
         self._set_epoch()
         iterator = self._open()
-        if self._exact is None and not self._resumes_itself:
+        if self._exact is None and not self.resumes_itself:
             with self._waiting():
                 for _ in range(self.batches):
                     next(iterator, None)

@@ -6,8 +6,9 @@ after the copy says so, usually a step later. Nothing here waits for a GPU.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
-from time import perf_counter
+from time import monotonic, perf_counter, sleep
 from typing import Any, Final
 
 _EVERY_S: Final = 0.2  # Sending a number costs 100 µs where every step waits for the GPU, and agents look once a second.
@@ -69,6 +70,20 @@ class _Slot:
     def __init__(self, landed: Any, event: Any) -> None:
         self.landed, self.event = landed, event
         self.on_the_way, self.sent_at, self.step = False, 0.0, 0
+
+
+def gpu_is_done(*, within_s: float) -> bool:
+    """Whether the GPU comes to the end of what it was given. At once where there is none."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return True
+    event, deadline = torch.cuda.Event(), monotonic() + within_s
+    event.record()
+    while not event.query():
+        if monotonic() > deadline:
+            return False
+        sleep(0.002)
+    return True
 
 
 def _local(value: Any) -> Any:

@@ -61,6 +61,19 @@ def process_group() -> Any:
     return distributed if distributed is not None and distributed.is_available() and distributed.is_initialized() else None
 
 
+def group_timeout_s() -> float | None:
+    """Returns after how long torch ends a collective of the script's process group that does not end; None where there is no group, or it does not say."""
+    distributed = process_group()
+    if distributed is None:
+        return None
+    try:
+        group = distributed.distributed_c10d._get_default_group()
+        backends = (group._get_backend(device) for device in group._device_types)
+        return max(float(backend.options._timeout.total_seconds()) for backend in backends)
+    except Exception:  # Parts of it are torch's own business and may change: then it is not known.
+        return None
+
+
 def _from_environment(environment: Mapping[str, str]) -> Place:
     beats, checkpoints, snapshots, interval = (environment.get(f"HOLDFAST_{name}") for name in ("BEATS", "CHECKPOINTS", "SNAPSHOTS", "INTERVAL"))
     profile, profiles, flight = (environment.get(f"HOLDFAST_{name}") for name in ("PROFILE", "PROFILES", "FLIGHT"))

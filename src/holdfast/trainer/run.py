@@ -1,41 +1,49 @@
 """Run: what a training loop holds on to. `steps` goes through the work, `report` takes numbers, `phase` names a long pause, `save` asks for a save.
 
 Asking `steps` for the next item says that the last one is done. Between the two, in this order: a beat, the question whether to leave, a save if one
-is due. Nothing here waits for another rank or for a GPU, and no failure of ours ends the loop.
+is due. Nothing here waits for another rank or for a GPU, and no failure of ours ends the loop. A loop that is left before its end saves the last step that is
+done, where `leaving.py` can tell which one it is.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from math import isfinite
 from time import perf_counter
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, overload
 
-from holdfast.checkpoint.randomness import apply_randomness
+from holdfast.checkpoint.randomness import apply_randomness, capture_randomness
 from holdfast.checkpoint.read import Restored
 from holdfast.domain.beat import REJOINS, RESTORED, STOPPING, WAS_FINITE
-from holdfast.domain.gauges import BAD_SAMPLES, EPOCH, LOADER_WORKERS, MICRO_BATCH, READ_AGAIN, SKIPPED
+from holdfast.domain.gauges import BAD_SAMPLES, EPOCH, GROUP_TIMEOUT, LOADER_WORKERS, MICRO_BATCH, READ_AGAIN, SAVE_FAILED, SKIPPED
 from holdfast.domain.scaling import Scaling
 from holdfast.domain.treatment import Treatment, Window, next_draw
 from holdfast.errors import UserError
-from holdfast.trainer import own_numbers
+from holdfast.trainer import at_exit, own_numbers
 from holdfast.trainer.beats import Beats
 from holdfast.trainer.between import Between
 from holdfast.trainer.curve import Curve
 from holdfast.trainer.drift import Drift
 from holdfast.trainer.feed import Feed, spare_memory
+from holdfast.trainer.forgotten import Forgotten
 from holdfast.trainer.handing import NOBODY_CODE
+from holdfast.trainer.leaving import MARK_EVERY_S, Leaving, Mark, State
 from holdfast.trainer.numbers import Numbers
 from holdfast.trainer.parting import Parting, hooks_so_far, release
+from holdfast.trainer.place import group_timeout_s
 from holdfast.trainer.profiling import Profiling
+from holdfast.trainer.randomness_marks import as_captured
 from holdfast.trainer.read_again import ReadAgain
 from holdfast.trainer.saves import Saves
 from holdfast.trainer.say import Say
 from holdfast.trainer.split import Split
+from holdfast.trainer.steps import Steps
 from holdfast.trainer.stop import EXIT_STOPPED, Stop
 from holdfast.trainer.training import Training
+from holdfast.trainer.treatment_lines import treatment_lines
 from holdfast.trainer.tuning import Tuning
 
 Batch = TypeVar("Batch")
@@ -50,7 +58,7 @@ class Run:
         self, *, beats: Beats, saves: Saves, stop: Stop | None, say: Say, pieces: Mapping[str, Any], restored: Restored | None, world_size: int,
         profiling: Profiling | None = None, micro_batch: int | None = None, loader_workers: int | None = None,
         parting: Parting | None = None, left_out: tuple[Window, ...] = (), tune: str = "", scaling: Scaling = _AS_SAID,
-        curve: Curve | None = None, until: int | None = None,
+        curve: Curve | None = None, until: int | None = None, forgotten: Forgotten | None = None,
     ) -> None:  # fmt: skip
         self.step = restored.step if restored else 0
         self.boundary = False
@@ -62,7 +70,7 @@ class Run:
         self._prepared, self._parting = False, parting
         self._account_at = 0.0
         self._training = Training(beats.gauges, pieces)
-        self._until = until
+        self._until, self._forgotten = until, forgotten
         self._numbers = Numbers(self._training.take if curve is None else curve.beside(self._training.take))
         self._split, self._drift = Split(beats.gauges), Drift(pieces, self._numbers, world_size, self.step)
         if stop is not None:  # An agent is there to read them.
@@ -76,7 +84,15 @@ class Run:
         self._tuning.step = self.step
         self._recorded = {"left_out": ",".join(map(str, left_out)), "tune": tune, "scaling": str(scaling)}  # In every checkpoint.
         self._draw = restored.progress.get("draw", self.step) if restored else 0  # The number of the next step's data, those that are left out counted in.
-        self._say_treatment()
+        for line in treatment_lines(left_out, tune, scaling, self._tuning.unread):
+            say.line(line)
+        self._leaving = self._see_what_moves() if saves.every >= 0 and pieces else None
+        self._loop: object = None  # The one that is under way.
+        self._given = False  # An item of it is worked on.
+        self._mark_at, self._owner = 0.0, os.getpid()
+
+    def __repr__(self) -> str:
+        return f"<holdfast run at step {self.step}: {', '.join(sorted(self._pieces)) or 'no pieces'}; {self._saves.describe()}>"
 
     @property
     def numbers(self) -> Mapping[str, float]:
@@ -84,20 +100,22 @@ class Run:
         return MappingProxyType(self._numbers.arrived)
 
     @overload
-    def steps(self, work: int) -> Iterator[int]: ...
+    def steps(self, work: int) -> Steps[int]: ...
     @overload
-    def steps(self, work: Iterable[Batch], *, epochs: int = 1, accumulate: int = 1, skip_bad: int = 0) -> Iterator[Batch]: ...
-    def steps(self, work: Any, *, epochs: int = 1, accumulate: int = 1, skip_bad: int = 0) -> Iterator[Any]:
+    def steps(self, work: Iterable[Batch], *, epochs: int = 1, accumulate: int = 1, skip_bad: int = 0) -> Steps[Batch]: ...
+    def steps(self, work: Any, *, epochs: int = 1, accumulate: int = 1, skip_bad: int = 0) -> Steps[Any]:
         """Step numbers up to a total, or batches of a loader over its epochs; from where the run stopped, without those that training went wrong with.
 
         With a loader, `accumulate` batches make a step and `boundary` is True on the one after which the optimizer steps. `weight` is what the mean loss of
         a batch counts for: multiplied with it, the gradients of a step are those of the mean over all its samples, however they were cut up and shared
         out. With `resize=True` in the sampler `accumulate` says how it was meant, and `run.accumulate` how it is. Up to `skip_bad` samples of this rank
-        that cannot be read are left out. Calls add up: the second `steps(loader)` of a run is its second epoch. When the run is asked to stop this saves and
-        raises SystemExit(143), so that code after the loop does not take a half-trained model for a finished one.
+        that cannot be read are left out. Calls add up: the second `steps(loader)` of a run is its second epoch. `len` counts from the beginning of the run, for
+        `tqdm(run.steps(n), initial=run.step)`. When the run is asked to stop this saves and raises SystemExit(143), so that code after the loop does not take
+        a half-trained model for a finished one.
         """
-        items = self._count(work) if isinstance(work, int) else self._go_through(work, epochs, accumulate, skip_bad)
-        return items if self._parting is None else self._parting.through(items)
+        items = self._until_left(self._count(work) if isinstance(work, int) else self._go_through(work, epochs, accumulate, skip_bad))
+        whole = (lambda: work) if isinstance(work, int) else (lambda: len(work) * epochs)
+        return Steps(items if self._parting is None else self._parting.through(items), whole)
 
     def report(self, loss: Any = None, grad_norm: Any = None, **numbers: Any) -> None:
         """Take numbers or tensors of one element. A tensor on a GPU is read a step late; nothing waits for it."""
@@ -134,9 +152,15 @@ class Run:
         if self._restored is not None:
             apply_randomness(self._restored.randomness)
             self._restored = None
+        if next_draw(self._left_out, self._draw) >= total:
+            self._say.once(
+                "nothing", f"run.steps({total}) gives nothing: this run has done {self.step} steps, and {total} is how many it does in all. "
+                f"For {total} more ask for run.steps(run.step + {total}).",
+            )  # fmt: skip
         while (draw := next_draw(self._left_out, self._draw)) < total:
-            self.boundary = True
+            self.boundary = self._given = True
             yield draw
+            self._given = False
             self._draw = draw + 1
             self._finish_step()
         self._leave_loop()
@@ -149,7 +173,9 @@ class Run:
         for batch in feed:
             self.boundary, self.weight, self.accumulate = feed.boundary, feed.weight, feed.accumulate
             self._beats.data_wait_s = feed.data_wait_s
+            self._given = True
             yield batch
+            self._given = False
             feed.use()
             if feed.boundary:
                 self._beats.samples = feed.samples
@@ -160,6 +186,8 @@ class Run:
         spared = spare_memory(loader, self._loader_workers)
         if spared:
             self._say.once("workers", spared)
+        if self._forgotten is not None:
+            self._forgotten.sampler(loader)
         first = self._epochs_begun
         self._epochs_begun += epochs
         itself = any(piece is loader for piece in self._pieces.values())
@@ -210,8 +238,13 @@ class Run:
         beats = self._beats
         beats.steps_total, beats.step, beats.step_started = Treatment(left_out=self._left_out).step_of(total), self.step, self.step
         beats.flags |= RESTORED | (REJOINS if self._parting is not None else 0)
+        timeout_s = group_timeout_s()
+        if timeout_s is not None:
+            beats.gauges.set(GROUP_TIMEOUT, timeout_s)
         beats.enter("start")
         self._split.restart(self.step)
+        if self._leaving is not None:
+            self._leaving.begin(self.step)
 
     def _finish_step(self) -> None:
         """At every step a beat; all else only as often as somebody looks, since after a wait for a GPU nothing is in the processor's caches, and
@@ -238,15 +271,35 @@ class Run:
             self._say.once("step", f"beats or the graceful stop failed and are left out: {error!r}")
         if self._until is not None and step >= self._until:
             self._say.line(f"step {step} is done, and this run was to go no further.")
+            self._loop = None
             raise SystemExit(0)
         if self._profiling is not None and self._profiling.wanted():
             self._profile(self._profiling)
         if not self._prepared:
             self._prepare()
+        if self._forgotten is not None:
+            self._look_for_forgotten(self._forgotten)
         if self._saves.due(self.step):
             self._save_now()
         if self._parting is not None:
             self._keep(self._parting)
+        if self._leaving is not None and now >= self._mark_at:
+            self._mark_at = now + MARK_EVERY_S
+            self._mark(self._leaving)
+
+    def _see_what_moves(self) -> Leaving | None:
+        try:
+            return Leaving(self._pieces)
+        except Exception as error:  # Another torch or NumPy may do this otherwise.
+            self._say.line(f"a loop that is left before its end will not save its last step: {error!r}")
+            return None
+
+    def _mark(self, leaving: Leaving) -> None:
+        try:
+            leaving.mark(self.step, self._feed.bookmark() if self._feed is not None else None)
+        except Exception as error:
+            self._say.once("mark", f"a loop that is left before its end will not save its last step: {error!r}")
+            self._leaving = None
 
     def _keep(self, parting: Parting) -> None:
         """Let others have this step, should one of them be lost."""
@@ -263,6 +316,14 @@ class Run:
             self._saves.prepare(self.step)
         except Exception as error:  # The first save will say what is wrong.
             self._say.once("prepare", f"no memory could be prepared for snapshots: {error!r}")
+
+    def _look_for_forgotten(self, forgotten: Forgotten) -> None:
+        try:
+            if not forgotten.look():
+                self._forgotten = None
+        except Exception as error:  # Another torch may do this otherwise.
+            self._say.once("forgotten", f"whether guard() lacks a piece could not be found out: {error!r}")
+            self._forgotten = None
 
     def _profile(self, profiling: Profiling) -> None:
         """To start and to end a profiler may take long, and is no hang; what is between is as any step."""
@@ -307,6 +368,7 @@ class Run:
             self._say.once(f"gauge {name}", f"the gauge {name!r} was given what is no number, and that is left out: {why}")
 
     def _leave_early(self) -> None:
+        self._loop = None
         self._account()
         if self._saves.wanted_at_end(self.step):
             self._save_now(last=True)
@@ -316,6 +378,7 @@ class Run:
         raise SystemExit(EXIT_STOPPED)
 
     def _leave_loop(self) -> None:
+        self._loop = None
         self._account()
         if self._saves.wanted_at_end(self.step):
             self._save_now(last=True)
@@ -323,24 +386,92 @@ class Run:
             self._profiling.close()
         self._beats.enter("finish")
 
+    # A loop that is left before its end.
+
+    def _until_left(self, items: Iterator[Any]) -> Iterator[Any]:
+        """Passes the items on. A loop that does not go to its end closes this generator, sooner or later."""
+        self.leave()  # The loop before it, if its iterator was kept.
+        self._loop = items
+        at_exit.add(self)
+        try:
+            yield from items
+        finally:
+            if self._loop is items and self._parting is None:  # What a function that rejoins leaves by is not known before it ends.
+                self.leave()
+
+    def leave(self) -> None:
+        """Save the last step that is done, or say which ones are in no checkpoint. A process that was forked from this one has no part in it."""
+        if self._loop is None or os.getpid() != self._owner:
+            return
+        self._loop = None
+        try:
+            self._account()
+            if self._profiling is not None:
+                self._profiling.close()
+            if self._leaving is not None:
+                self._save_what_is_done(self._leaving.state(self.step))
+        except Exception as error:
+            self._saves.say_lost(self.step, f"its last step could not be saved: {error!r}")
+        self._beats.enter("finish")
+
+    def see_that_others_saved(self) -> None:
+        with contextlib.suppress(Exception):
+            self._saves.see_that_others_saved()
+
+    def _save_what_is_done(self, state: State) -> None:
+        because = state.because
+        if state.step is not None and state.step > self.step and not self.boundary:
+            because = "optimizers stepped before the last batch of the step"
+        elif state.step is not None and state.step > self.step and not self._given:
+            because = "it was left while the next step was being prepared"
+        elif state.step == self.step and self._feed is not None and self._feed.resumes_itself:
+            because = "the loader is a piece that keeps its own place, and has given one batch more"
+        if because:
+            self._saves.say_lost(self.step + state.moved, because)
+            return
+        if state.step != self.step:
+            self._count_step()
+        if self._saves.wanted_at_end(self.step):
+            with self._as_when_marked(state.mark) as where:
+                self._save_now(where, left=True)
+            self._saves.say_lost(self.step, "it could not be saved")
+
+    def _count_step(self) -> None:
+        """The step that was under way is done as well: all has moved that moves in a step."""
+        self.step = self._tuning.step = self.step + 1
+        if self._feed is not None:
+            self._feed.use()
+            self._beats.samples = self._feed.samples
+        else:
+            self._draw = next_draw(self._left_out, self._draw) + 1
+        self._beats.step = self.step
+
+    @contextlib.contextmanager
+    def _as_when_marked(self, mark: Mark | None) -> Iterator[Mapping[str, Any]]:
+        """Where the data stood at the mark, with the random numbers as they were there: the next batch may have been fetched since."""
+        if mark is None:
+            yield self._where()
+            return
+        now = capture_randomness()
+        apply_randomness(as_captured(mark.randomness, now))
+        try:
+            if self._feed is None or mark.place is None:
+                yield self._where()
+            else:
+                with self._feed.turned_to(mark.place):
+                    yield self._where()
+        finally:
+            apply_randomness(now)
+
     def _where(self) -> dict[str, Any]:
         draw = self._feed.draw if self._feed is not None else self._draw
         return {"feed": self._feed.progress() if self._feed else None, "draw": draw, **self._recorded}
 
-    def _say_treatment(self) -> None:
-        """What is otherwise than the script says, in its log."""
-        if self._left_out:
-            self._say.once("left out", f"training went wrong with the data of steps {', '.join(map(str, self._left_out))}, the first being 0: it is left out.")
-        if self._tune:
-            self._say.once("tuned", f"otherwise than the script says: {self._tune}.")
-        if self._scaling != _AS_SAID:
-            self._say.once("scaled", f"the gang is smaller than was asked for: {self._scaling} (--smaller-batch).")
-        if self._tuning.unread:
-            names = ", ".join(self._tuning.unread)
-            self._say.once("unread", f"{names} cannot be changed: the script does not ask for it. holdfast.tune({self._tuning.unread[0]!r}, …) does.")
-
     def take_off(self) -> None:
         """This run is over and its pieces live on: nothing of it stays on them."""
+        self._loop = None
+        if self._leaving is not None:
+            self._leaving.take_off()
         self._split.uninstall()
         self._tuning.uninstall()
         self._saves.take_off()
@@ -350,15 +481,17 @@ class Run:
         if self._profiling is not None:
             self._profiling.close()
 
-    def _save_now(self, *, last: bool = False) -> None:
+    def _save_now(self, where: Mapping[str, Any] | None = None, *, last: bool = False, left: bool = False) -> None:
         began = perf_counter()
         self._numbers.collect()
         if self._stop is not None:  # Else nobody compares them.
             self._saves.compared = self._drift.compared
         with self.phase("save"):
-            self._saves.save(self.step, self._where(), self._numbers.arrived, last=last)
+            save = self._saves.save_what_was_left if left else self._saves.save
+            save(self.step, self._where() if where is None else where, self._numbers.arrived, last=last)
             took_s = perf_counter() - began
-            if self._saves.taken_step == self.step and not last:
+            if self._saves.taken_step == self.step and not (last or left):
                 self._saves.took(took_s)
             self._beats.saved_step, self._beats.stall_s = self._saves.saved_step, self._saves.stall_s
             self._beats.save_s += took_s
+            self._beats.gauges.set(SAVE_FAILED, self._saves.failed)

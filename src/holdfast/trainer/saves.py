@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import isfinite, nan
 from pathlib import Path
-from time import time
+from time import monotonic, sleep, time
 from typing import Any
 
 from holdfast.checkpoint.commit import Shard, mark_failed
 from holdfast.checkpoint.disk import Disk
+from holdfast.checkpoint.found import newest_complete
+from holdfast.checkpoint.layout import MANIFEST, directory_name, receipt_file
 from holdfast.checkpoint.pieces import Pieces
 from holdfast.checkpoint.remove import Retention
 from holdfast.checkpoint.write import save, sections_of
+from holdfast.domain.gauges import FAILED_STEPS
 from holdfast.trainer.every import Every
+from holdfast.trainer.numbers import gpu_is_done
 from holdfast.trainer.say import Say
 from holdfast.trainer.snapshots import Snapshots
 
 SETTLE_S = 20.0  # A disk that needs longer for what is in memory is hung, and the process should leave: it has 30 s by default.
 _RECENT = 8  # Saves that say what a save costs.
+_GPU_S = 5.0  # A GPU that waits for a rank which is gone never comes back.
+_OTHERS_S = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +62,9 @@ class Saves:
         self.asked = False
         self._failing = False
         self._told_failed = -1
+        self._left_step = -1  # Saved when the loop was left before its end.
         self.skipped = 0
+        self.failed = 0  # Of the saves that were written here, for the gauge `SAVE_FAILED`.
         self.compared: tuple[int, ...] = ()  # Steps at which the replicas were.
 
     def prepare(self, step: int) -> None:
@@ -116,7 +125,9 @@ class Saves:
             self._tell_durable(self._snapshots.durable)
         if self._snapshots.failed > max(self.saved_step, self._told_failed):
             self._told_failed = self._snapshots.failed
-            self._tell_failed(self._snapshots.failed, self._plan.checkpoints, "the agent could not write it, and its log (logs/node-*.log of the job) says why")
+            unknown = "the agent could not write it, and its log (logs/node-*.log of the job) says why"
+            errno = self._snapshots.errno
+            self._tell_failed(self._snapshots.failed, self._plan.checkpoints, os.strerror(errno) if errno else unknown)
 
     def save(self, step: int, progress: Mapping[str, Any], numbers: Mapping[str, float], *, last: bool) -> None:
         """Save `step`: durable on this rank when this returns if it is the `last` one or nobody else makes it so."""
@@ -139,10 +150,52 @@ class Saves:
                 return
             save(plan.checkpoints, shard, self._pieces, progress, retention, refer=settled)
         except Exception as error:  # Whatever it was, the run is worth more than the checkpoint.
+            self.failed = step * FAILED_STEPS + (error.errno or 0 if isinstance(error, OSError) else 0)
             self._tell_failed(step, plan.checkpoints, error)
             return
-        self.taken_step = step
+        self.failed, self.taken_step = 0, step
         self._tell_durable(step)
+
+    def save_what_was_left(self, step: int, progress: Mapping[str, Any], numbers: Mapping[str, float], *, last: bool = False) -> None:
+        """Save `step`, of a loop that was left before its end. The process may be about to die of an error: a copy in memory is quick, and outlives it."""
+        snapshots = self._snapshots
+        assert self._plan is not None, "save without a plan"
+        if not gpu_is_done(within_s=_GPU_S):
+            self._tell_failed(step, self._plan.checkpoints, f"the GPU did not finish its work within {_GPU_S:g} s")
+            return
+        self.save(step, progress, numbers, last=last or snapshots is None or not snapshots.has_room(step))
+        if snapshots is not None:
+            snapshots.wait_for_copy(within_s=SETTLE_S)
+        self._left_step = step
+
+    def say_lost(self, last: int, because: str) -> None:
+        """Say which steps up to `last` are in no checkpoint, if any is."""
+        newest = max(self.saved_step, self.taken_step if self.taken_step > self._told_failed else 0, 0)
+        if last > newest:
+            steps = f"steps {newest + 1} to {last} are" if last > newest + 1 else f"step {last} is"
+            there = f"The newest one is of step {newest}" if newest else "There is none"
+            self._say.line(f"the loop was left before its end, and {steps} in no checkpoint: {because}. {there}. To have the last step saved, leave the loop "
+                           "before or after all the work of a step, or let run.steps come to its end.")  # fmt: skip
+
+    def see_that_others_saved(self) -> None:
+        """What this rank saved when its loop was left is a checkpoint if the others have left theirs after the same step. They are given a moment."""
+        plan, step = self._plan, self._left_step
+        if plan is None or step < 0 or plan.world_size == 1:
+            return
+        deadline = monotonic() + _OTHERS_S
+        path = plan.checkpoints / directory_name(step, plan.generation)
+        missing: list[int] = []
+        while monotonic() < deadline:
+            memory = self._snapshots.ranks_with(step) if self._snapshots is not None else set()
+            missing = [rank for rank in range(plan.world_size) if rank not in memory and not (path / receipt_file(rank)).exists()]
+            if not missing or (path / MANIFEST).exists():
+                return
+            sleep(0.02)
+        ranks = f"rank{'s' if len(missing) > 1 else ''} {', '.join(map(str, missing))}"
+        newest = newest_complete(plan.checkpoints)
+        first = newest.step + 1 if newest is not None else 1
+        steps = f"steps {first} to {step} are" if step > first else f"step {step} is"
+        self._say.line(f"{steps} in no checkpoint yet: {ranks} had not saved step {step} when this rank ended, {_OTHERS_S:g} s after it had.")
 
     def _pass_over(self, plan: SavePlan, shard: Shard) -> None:
         """A state with such a loss is worth nothing, and an older one that is would be removed for it."""
@@ -165,6 +218,8 @@ class Saves:
             self.skipped += 1
             if plan.world_size > 1:
                 mark_failed(Disk(), plan.checkpoints, shard)
+            if self._failing:
+                return  # Its cause was told: what could not be written waits in memory.
             self._say.once(
                 "skipped",
                 f"step {shard.step} was not saved: the disk is still busy with the two saves before it, or memory for the first is being made. Training "
@@ -185,8 +240,8 @@ class Saves:
         if not self._failing:
             newest = f"the newest one of this rank is step {self.saved_step}" if self.saved_step >= 0 else "there is none yet"
             self._say.line(
-                f"step {step} could not be saved in {checkpoints}: {error}. Training goes on, older checkpoints are kept ({newest}), and the next save "
-                "is tried as planned. Make room, or make the directory writable."
+                f"step {step} could not be saved in {checkpoints}: {error}. Training goes on, older checkpoints are kept ({newest}), and the newest "
+                "save is tried again and again. Make room, or make the directory writable."
             )
         self._failing = True
 

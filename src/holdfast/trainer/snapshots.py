@@ -20,14 +20,13 @@ from holdfast.checkpoint.document import is_tensor, leaves, to_document
 from holdfast.checkpoint.layout import parse_directory_name
 from holdfast.checkpoint.memory import available_bytes
 from holdfast.checkpoint.remove import Retention
-from holdfast.checkpoint.snapshot import NONE, Buffer, Word, describe, offsets
+from holdfast.checkpoint.snapshot import NONE, SPARE_BYTES, Buffer, Word, describe, offsets, peek
 from holdfast.checkpoint.state import kind_of
 from holdfast.trainer.pinned import pin, unpin
 from holdfast.trainer.place import Place
 from holdfast.trainer.say import Say
 from holdfast.trainer.side import Side, Target, issue, optimizers_in, why_not
 
-_SPARE_BYTES: Final = 1 << 20  # For the note, and for state that grows a little.
 _SHARE_OF_MEMORY: Final = 0.4  # Of what is free, for one of the two buffers of every rank on the node: a snapshot must not cost the run its life.
 _AT_ONCE_BYTES: Final = 64 << 20  # So much memory is there in a few hundredths of a second.
 _PINNERS: Final = 4  # Threads, when somebody waits for it.
@@ -46,6 +45,7 @@ class Snapshots:
         self._side: Side | None = None
         self._preparing: threading.Thread | None = None
         self._durable = self._failed = NONE
+        self.errno = 0  # Why the newest one that could not be made durable was not; 0: not known.
 
     def take_off(self) -> None:
         if self._side is None or self._side.take_off():
@@ -58,7 +58,7 @@ class Snapshots:
     def prepare(self, sections: Mapping[str, Any]) -> None:
         """Make the buffers for a state like this one, beside the training: gigabytes of memory take seconds to get and to pin."""
         state = _State(sections)
-        size_bytes = state.data_bytes + _SPARE_BYTES
+        size_bytes = state.data_bytes + SPARE_BYTES
         gpu = next((tensor.device for tensor in state.tensors if tensor.is_cuda), None)
 
         def make() -> None:
@@ -83,8 +83,8 @@ class Snapshots:
 
     def take(self, shard: Shard, checkpoints: Path, retention: Retention, sections: Mapping[str, Any]) -> bool:
         """Copy a rank's state; False when no buffer is free. Raises OSError when there is not enough memory."""
-        which = next((which for which, buffer in enumerate(self._buffers) if buffer is None or buffer.is_writable(shard.step)), None)
-        if which is None or self._preparing is not None or (self._side is not None and self._side.is_copying):
+        which = self._free(shard.step)
+        if which is None:
             return False
         state = _State(sections)
         if shard.rank != 0 and "shared" in state.described:
@@ -100,6 +100,28 @@ class Snapshots:
         else:
             side.copy(state, state.tensors, state.targets(buffer), lambda: buffer.seal(shard.step, shard.generation, state.data_bytes, note))
         return True
+
+    def _free(self, step: int) -> int | None:
+        """The buffer into which `step` may be copied now."""
+        if self._preparing is not None or (self._side is not None and self._side.is_copying):
+            return None
+        return next((which for which, buffer in enumerate(self._buffers) if buffer is None or buffer.is_writable(step)), None)
+
+    def has_room(self, step: int) -> bool:
+        return self._free(step) is not None
+
+    def ranks_with(self, step: int) -> set[int]:
+        """The ranks of this node that have `step` in memory."""
+        first = self._place.rank - self._place.local_rank
+        ranks = range(first, first + self._place.local_world_size)
+        heads = ((rank, peek(self._path(rank, which))) for rank in ranks for which in (0, 1))
+        return {rank for rank, head in heads if head is not None and head.seal.key == (self._generation, step)}
+
+    def wait_for_copy(self, *, within_s: float) -> None:
+        """Until what was taken is sealed, or the time is up."""
+        deadline = time.monotonic() + within_s
+        while self._side is not None and self._side.is_copying and time.monotonic() < deadline:
+            time.sleep(0.005)
 
     def find(self, name: str) -> tuple[Buffer, Buffer | None] | None:
         """This rank's part of the checkpoint `name`, and that with what all ranks hold alike, if this node's memory has them and the agent finds them sound."""
@@ -147,7 +169,8 @@ class Snapshots:
             head = buffer.head if buffer is not None else None
             if head is not None and head.seal.generation == self._generation:
                 self._durable = max(self._durable, head.seal.step if head.said(Word.DURABLE) else NONE)
-                self._failed = max(self._failed, head.seal.step if head.said(Word.FAILED) else NONE)
+                if head.said(Word.FAILED) and head.seal.step >= self._failed:
+                    self._failed, self.errno = head.seal.step, head.errno
 
     def settle(self, *, within_s: float) -> bool:
         """Wait until nothing waits to be made durable; whether that came true."""
@@ -165,7 +188,7 @@ class Snapshots:
     def _buffer(self, which: int, size_bytes: int) -> Buffer:
         buffer = self._buffers[which]
         if buffer is None or buffer.data.nbytes < size_bytes:
-            buffer = self._make(which, size_bytes + _SPARE_BYTES)
+            buffer = self._make(which, size_bytes + SPARE_BYTES)
         self._pin(which)
         return buffer
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from holdfast.domain.finding import Finding
+from holdfast.domain.goodput import Bucket
 from holdfast.domain.held import Held
+from holdfast.domain.signs import Signs
 
 WIRE_VERSION = 1
 
@@ -78,6 +80,7 @@ class Reading(Message, frozen=True, kw_only=True):
     sharded: bool = False  # It would hold nothing whole then.
     cpu_share: float = 0.0
     memory_bytes: int = 0
+    signs: Signs | None = None  # What is seen of it while it does not move; None: it moves.
 
 
 class Uploading(Message, frozen=True, kw_only=True):
@@ -115,21 +118,9 @@ class Signals(Message, frozen=True, kw_only=True):
     node: str
     values: tuple[float | None, ...]
     columns: tuple[tuple[str, str], ...] | None = None
-    findings: tuple[Finding, ...] = ()  # What is wrong with the measuring itself, as long as it is.
+    findings: tuple[Finding, ...] = ()  # What is wrong with the measuring itself and with saving, as long as it is.
+    ended: dict[str, str] = {}  # How what was wrong came to its end, where there is more to say than that it has: by the finding's key.
     wall_s: float = 0.0  # The node's wall clock when it said this.
-
-
-class Output(Message, frozen=True, kw_only=True):
-    """What a rank printed, byte for byte."""
-
-    rank: int
-    data: bytes
-
-
-class Follow(Message, frozen=True, kw_only=True):
-    """Send the output of these ranks from now on."""
-
-    ranks: tuple[int, ...]
 
 
 class Leave(Message, frozen=True, kw_only=True):
@@ -200,7 +191,6 @@ class Refused(Message, frozen=True, kw_only=True):
 class Watch(Message, frozen=True, kw_only=True):
     """A viewer introduces itself."""
 
-    output: bool = True
     figures: bool = False
     version: int = WIRE_VERSION
 
@@ -313,7 +303,7 @@ class View(Message, frozen=True, kw_only=True):
     saving: SavingView | None = None
     uploading: Uploading | None = None
     notes: tuple[str, ...] = ()  # What control has to say, each once.
-    goodput: float = 0.0
+    goodput: float | None = None  # None: not known.
     wall_s: float = 0.0
     buckets: dict[str, float] = {}
     nodes: tuple[NodeView, ...] = ()
@@ -321,8 +311,13 @@ class View(Message, frozen=True, kw_only=True):
     incidents: tuple[IncidentView, ...] = ()
     profile: ProfileView | None = None
 
+    @property
+    def run_s(self) -> float:
+        """The wall time without the time when nobody ran the job."""
+        return self.wall_s - self.buckets.get(Bucket.DOWN, 0.0)
+
 
 AnyMessage = (
-    Hello | Told | Ack | Do | Readings | Signals | Output | Follow | Leave | Watch | StopJob | View | Whole | Hold | Interval | Fetch | Sending | Part | Refused
+    Hello | Told | Ack | Do | Readings | Signals | Leave | Watch | StopJob | View | Whole | Hold | Interval | Fetch | Sending | Part | Refused
     | Figures | AskProfile | Asked | MakeDurable | OperatorSays | Agreed
 )  # fmt: skip

@@ -11,7 +11,7 @@ from math import isfinite
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from holdfast.checkpoint.chunks import read_chunk
@@ -22,6 +22,7 @@ from holdfast.cli.checkpoints.drawing import ROWS, Bar, and_more, new_grid, prin
 from holdfast.cli.checkpoints.held import Held, holdings, plain_text
 from holdfast.cli.checkpoints.place import InStore, Where, choose, place_of
 from holdfast.cli.common import AsJson, State
+from holdfast.cli.screen import Screen
 from holdfast.cli.words import one_line
 
 
@@ -89,7 +90,7 @@ def diff(
     if as_json:
         print_json({"a": one.name, "b": other.name, "same": same, "changes": [change.as_json() for change in changes]})
     else:
-        Console().print(_diff(one, other, changes, same, ROWS if not everything else sys.maxsize))
+        Screen().print(_diff(one, other, changes, same, ROWS if not everything else sys.maxsize))
     raise typer.Exit(1 if changes else 0)
 
 

@@ -10,9 +10,9 @@ from typing import Any, Final
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, JustifyMethod, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from holdfast.cli.screen import Table
 from holdfast.cli.words import one_line
 
 ROWS: Final = 20  # Of a table that may be long; --all shows the rest.
@@ -63,21 +63,25 @@ def when_text(at: float) -> str:
     return then.strftime("%b %d %H:%M" if then.year == datetime.now().year else "%Y-%m-%d")
 
 
-def numbers_text(numbers: Mapping[str, float], between: str) -> str:
-    return between.join(f"{one_line(name)} {value:.4g}" for name, value in numbers.items())
+def numbers_text(numbers: Mapping[str, float], between: str, *, ours: bool = False) -> str:
+    """What the script reported; with `ours` also what Holdfast measured, whose names begin with an underscore."""
+    return between.join(f"{one_line(name)} {value:.4g}" for name, value in numbers.items() if ours or not name.startswith("_"))
+
+
+_TEXT = ("name", "numbers", "cause", "done", "outcome", "remedy", "mostly", "holds when")  # Columns that give way on a narrow terminal.
 
 
 def new_table(*columns: str | tuple[str, JustifyMethod]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), collapse_padding=True, show_edge=False, pad_edge=False, header_style="dim")
     for column in columns:
         name = column if isinstance(column, str) else column[0]
-        table.add_column(name, justify="left" if isinstance(column, str) else column[1], overflow="fold", no_wrap=name not in ("name", "numbers"))
+        table.add_column(name, justify="left" if isinstance(column, str) else column[1], no_wrap=name not in _TEXT)
     return table
 
 
 def new_grid() -> Table:
     table = Table.grid(padding=(0, 2))
-    table.add_column(style="dim", overflow="fold")
+    table.add_column(style="dim")
     return table
 
 

@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from holdfast.checkpoint.errors import CheckpointCorrupt, CheckpointMismatch
 from holdfast.checkpoint.found import CheckpointFound, list_directories, look_at
 from holdfast.checkpoint.layout import MANIFEST, RETIRED, parse_directory_name
 from holdfast.cli.checkpoints.drawing import new_grid, new_table, numbers_text, print_json, size_text, when_text
-from holdfast.cli.checkpoints.place import InStore, Place, Where, place_of
+from holdfast.cli.checkpoints.place import InStore, Place, WhereOrNewest, place_of
 from holdfast.cli.common import AsJson, State
+from holdfast.cli.screen import Screen
 from holdfast.cli.words import one_line
 
 
@@ -62,16 +63,16 @@ def row_of(path: Path) -> Row:
     return Row(path=path, status="torn", because=because)
 
 
-def list_(where: Where, in_store: InStore = False, state: State = None, as_json: AsJson = False) -> None:
+def list_(where: WhereOrNewest = "", in_store: InStore = False, state: State = None, as_json: AsJson = False) -> None:
     """List checkpoints, newest first."""
-    place = place_of(where, state, in_store=in_store)
+    place = place_of(where, state, in_store=in_store, newest=True)
     rows = rows_in(place.path)
     if as_json:
         print_json([row.as_json(place) for row in rows])
     elif not rows:
         print(f"No checkpoints in {place.said} yet.")
     else:
-        Console().print(_list_table(place, rows))
+        Screen().print(_list_table(place, rows))
 
 
 def _list_table(place: Place, rows: Sequence[Row]) -> RenderableType:
@@ -89,5 +90,5 @@ def _list_table(place: Place, rows: Sequence[Row]) -> RenderableType:
         )  # fmt: skip
     parts: list[RenderableType] = [table] if table.row_count else []
     if others.row_count:
-        parts += [Text("\nNo checkpoints, or none any more", style="bold"), others]
+        parts += [Text("\nThese are no checkpoints: they were never completed, or are removed", style="bold"), others]
     return Group(*parts)

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from holdfast.checkpoint.remote import Remote
 
 Where = Annotated[str, typer.Argument(metavar="WHERE", help="A job's name, a directory of checkpoints, or the address of a remote store.")]
+WhereOrNewest = Annotated[
+    str, typer.Argument(metavar="[WHERE]", help="A job's name, a directory of checkpoints, or the address of a remote store.", show_default="the newest job")
+]
 _AT_A_TIME: Final = 4
 InStore = Annotated[bool, typer.Option("--remote", help="What the job WHERE has in its remote store.")]
 Which = Annotated[str, typer.Argument(metavar="CHECKPOINT", help="A checkpoint's name such as step-00000120.g3, a step, or `newest`.")]
@@ -114,7 +117,9 @@ def scratch() -> Iterator[None]:
         yield
 
 
-def place_of(said: str, state: Path | None, *, new: bool = False, in_store: bool = False) -> Place:
+def place_of(said: str, state: Path | None, *, new: bool = False, in_store: bool = False, newest: bool = False) -> Place:
+    """`newest`: where nothing is said, the newest job is meant."""
+    said = said or (known_job(state_root(state), "", newest=True).job if newest else "")
     if in_store:
         place = place_of(said, state)
         return replace(_seen_through(address_of(place)), job=place.job)
@@ -136,10 +141,10 @@ def place_of(said: str, state: Path | None, *, new: bool = False, in_store: bool
     if os.sep in said:
         raise UserError(f"there is no directory {said}: expected one with checkpoints in it, or a job's name.")
     try:
-        known_job(root, said)
+        job = known_job(root, said)
     except UserError as error:
         raise UserError(f"{error}; {'for a new directory give a path' if new else 'and there is no directory of that name'}: ./{said}") from None
-    raise AssertionError(f"job {said} is known and was not found")
+    return Place(said=job.job, path=job.checkpoints, job=job)
 
 
 def address_of(place: Place) -> str:

@@ -69,7 +69,7 @@ def _say_doomed(doomed: Sequence[CheckpointFound], stay: int, freed: int) -> Non
         print(f"nothing to remove: all {stay} are wanted by a rule")
         return
     for one in doomed:
-        print(f"goes: {one.name}, {size_text(one.manifest.size_bytes)}" + (f", {numbers_text(one.manifest.numbers, ', ')}" if one.manifest.numbers else ""))
+        print(", ".join(filter(None, [f"goes: {one.name}", size_text(one.manifest.size_bytes), numbers_text(one.manifest.numbers or {}, ", ")])))
     print(f"{count(len(doomed), 'checkpoint')} of {len(doomed) + stay}; that frees {size_text(freed)}")
 
 

@@ -8,22 +8,23 @@ from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Final
 
 import typer
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.text import Text
 
 from holdfast.checkpoint.found import CheckpointFound
 from holdfast.cli.checkpoints.drawing import ROWS, and_more, new_grid, new_table, numbers_text, print_json, shortened, size_text, when_text
 from holdfast.cli.checkpoints.held import Held, holdings, plain_text
 from holdfast.cli.checkpoints.listing import about_json
-from holdfast.cli.checkpoints.place import InStore, Where, Which, choose, place_of
+from holdfast.cli.checkpoints.place import InStore, WhereOrNewest, Which, choose, place_of
 from holdfast.cli.common import AsJson, State
+from holdfast.cli.screen import Screen
 from holdfast.cli.words import count, one_line
 
 _NUMBER: Final = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
 def show(
-    where: Where,
+    where: WhereOrNewest = "",
     which: Which = "newest",
     everything: Annotated[bool, typer.Option("--all", help="Every tensor and every value.")] = False,
     in_store: InStore = False,
@@ -31,7 +32,7 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show what a checkpoint holds."""
-    place = place_of(where, state, in_store=in_store)
+    place = place_of(where, state, in_store=in_store, newest=True)
     found = choose(place, which)
     place.bring_notes(found)
     held = holdings(found)
@@ -41,7 +42,7 @@ def show(
         holds = {"homes": _homes(found), "pieces": _pieces(held), "tensors": tensors, "values": values}
         print_json(about_json(place, found) | {"shared_bytes": shared_bytes} | holds)
     else:
-        Console().print(_show(found, held, ROWS if not everything else sys.maxsize))
+        Screen().print(_show(found, held, ROWS if not everything else sys.maxsize))
 
 
 def _homes(found: CheckpointFound) -> dict[str, int]:
@@ -72,8 +73,9 @@ def _show(found: CheckpointFound, held: Sequence[Held], rows: int) -> Renderable
     facts.add_row("size", f"{size_text(manifest.size_bytes)} in {count(len(manifest.chunks), 'chunk')}")
     shared = f", {size_text(sum(homes.values()))} shared with {', '.join(sorted(homes))}" if homes else ", nothing shared with older ones"
     facts.add_row("written", f"{size_text(manifest.own_bytes)}{shared}")
-    if manifest.numbers:
-        facts.add_row("numbers", numbers_text(manifest.numbers, ", "))
+    numbers = numbers_text(manifest.numbers or {}, ", ", ours=rows > ROWS)
+    if numbers:
+        facts.add_row("numbers", numbers)
     drawn = sorted({one.name.split(".")[1] for one in held if one.part == "randomness" and "." in one.name})
     if drawn:
         facts.add_row("randomness", ", ".join(drawn))

@@ -17,7 +17,7 @@ from holdfast.checkpoint.told import Told
 from holdfast.cli.checkpoints.drawing import Bar, print_json, size_text
 from holdfast.cli.checkpoints.held import holdings
 from holdfast.cli.checkpoints.listing import Row, row_of, rows_in
-from holdfast.cli.checkpoints.place import InStore, Place, Where, Which, choose, place_of
+from holdfast.cli.checkpoints.place import InStore, Place, WhereOrNewest, Which, choose, place_of
 from holdfast.cli.common import AsJson, State
 from holdfast.cli.words import duration, one_line
 
@@ -25,7 +25,7 @@ _READERS: Final = 8
 
 
 def verify(
-    where: Where,
+    where: WhereOrNewest = "",
     which: Which = "newest",
     everything: Annotated[bool, typer.Option("--all", help="Every complete checkpoint; what several of them share is read once.")] = False,
     in_store: InStore = False,
@@ -33,7 +33,7 @@ def verify(
     as_json: AsJson = False,
 ) -> None:
     """Read every byte, and say what is damaged. The exit code is 1 when something is."""
-    place = place_of(where, state, in_store=in_store)
+    place = place_of(where, state, in_store=in_store, newest=True)
     rows = rows_in(place.path) if everything else [_row_meant(place, which)]
     checkpoints = [row.found for row in rows if row.found is not None]
     if everything and not checkpoints:

@@ -29,6 +29,7 @@ from holdfast.simulate.reliability.rates import Seen, given
 _RESTORE_S_PER_GB = (0.138 + 1.4) / 7.55  # Copied back and registered: benchmarks/checkpoint.py on one H200.
 _GPUS_PER_NODE = 8
 _PER_S_MAX = 10.0
+_HOUR_S, _DAY_S, _FAILURES_MIN = 3600.0, 86400.0, 3  # Of three failures the true rate lies within 14 times, of one within 220 times.
 _YEARS_MAX = 1000  # No time is longer, so that whatever is counted in it can be counted.
 _LARGE = {"k": 1e3, "m": 1e6, "b": 1e9, "t": 1e12}
 _MEASURED_HERE = "measured by Holdfast's benchmarks"
@@ -98,6 +99,7 @@ class Understood:
     fleet: Fleet
     workload: Workload | None
     figures: tuple[Figure, ...]  # What went in, and where it is from.
+    unsaid: str = ""  # What the job that was asked about cannot tell, and what is taken instead.
 
 
 def understood(asked: Asked) -> Understood:
@@ -134,7 +136,8 @@ def understood(asked: Asked) -> Understood:
     kinds = f"hangs {hangs:.1%}, NaN {nans:.1%}, of the rest {node_losses:.0%} cost a node"
     is_given = any(one is not None for one in (asked.hangs, asked.nans, asked.node_losses))
     figures.append(Figure(name="kinds", value=kinds, source="given" if is_given else "Llama 3's causes; what is of the network hangs"))
-    return Understood(fleet=fleet, workload=_workload(asked, per_node), figures=tuple(figures))
+    unsaid = _too_little(measured) if measured is not None and seen is published.RATES["llama3"][0] and not asked.like else ""
+    return Understood(fleet=fleet, workload=_workload(asked, per_node), figures=tuple(figures), unsaid=unsaid)
 
 
 # The rate.
@@ -158,12 +161,27 @@ def _rate(asked: Asked, gpus: int, per_node: int, measured: _Measured | None) ->
             raise UserError(f"--failures is a count, up to a million, not {asked.failures:g}")
         seen = Seen(failures=asked.failures, over_s=_above_zero("--over", asked.over), gpus=asked.watched_gpus or gpus)
         return _not_never(seen, f"{asked.failures:g} in {duration(seen.over_s)} on {count(seen.gpus, 'GPU')}, given")
-    if measured is not None and not asked.like:
-        return _not_never(measured.seen, f"{count(int(measured.seen.failures), 'failure')} in {duration(measured.seen.over_s)} of {measured.name}")
+    if measured is not None and not asked.like and not _too_little(measured):
+        return _not_never(measured.seen, _said_by(measured))
     like = asked.like or "llama3"
     if like not in published.RATES:
         raise UserError(f"there is no published rate {like!r} here; there are {', '.join(published.RATES)}")
     return published.RATES[like]
+
+
+def _said_by(measured: _Measured) -> str:
+    return f"{count(int(measured.seen.failures), 'failure')} in {duration(measured.seen.over_s)} of {measured.name}"
+
+
+def _too_little(measured: _Measured) -> str:
+    """Why nothing is known of how often a job fails that was seen for too short a time or failed too seldom in it; empty when it is."""
+    seen = measured.seen
+    if seen.over_s >= _DAY_S or (seen.over_s >= _HOUR_S and seen.failures >= _FAILURES_MIN):
+        return ""
+    return (
+        f"{_said_by(measured)} cannot tell how often it fails: that takes {duration(_DAY_S)}, or an hour with {_FAILURES_MIN} failures. A published rate is "
+        "planned with; --mtbf TIME or --failures N --over TIME gives another. The times of a save and a recovery are the job's own, where they were seen"
+    )
 
 
 def _not_never(seen: Seen, source: str) -> tuple[Seen, str]:

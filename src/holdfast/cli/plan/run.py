@@ -7,11 +7,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-from rich.console import Console
-
 from holdfast.cli.plan.asked import Asked, Understood, understood
 from holdfast.cli.plan.shown import shown
 from holdfast.cli.png import drawable
+from holdfast.cli.screen import Screen
 from holdfast.simulate.reliability.capacity import Needed, Workload, needed
 from holdfast.simulate.reliability.forecast import Fleet, Forecast, forecast, running
 from holdfast.simulate.reliability.goodput import goodput
@@ -27,7 +26,7 @@ def run_plan(asked: Asked, *, lives: int, seed: int, png: Path | None, as_json: 
     if as_json:
         print(json.dumps(as_record(read, found, grown)), file=out)
     else:
-        console = Console(file=out, highlight=False)
+        console = Screen(out, highlight=False)
         console.print(shown(read, found, grown, width=max(60, min(console.width, 140)), plain="utf" not in console.encoding.lower()))
     if png is not None:
         from holdfast.cli.plan.png import draw
@@ -54,4 +53,5 @@ def as_record(read: Understood, found: Forecast, grown: tuple[tuple[int, Needed 
     record["figures"] = [asdict(figure) for figure in read.figures]
     record["capacity"] = [{"year": year, **(asdict(one) if one is not None else {"gpus": None})} for year, one in grown]
     record["nodes"] = read.fleet.nodes
+    record["unsaid"] = read.unsaid or None
     return record

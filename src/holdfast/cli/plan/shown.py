@@ -8,11 +8,11 @@ import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Group, JustifyMethod, RenderableType
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from holdfast.cli.plan.asked import Understood
 from holdfast.cli.plot import plot
+from holdfast.cli.screen import Table
 from holdfast.cli.words import BUCKET_MEANS, count, duration
 from holdfast.domain.goodput import Bucket
 from holdfast.simulate.reliability.capacity import Needed
@@ -24,7 +24,8 @@ Grown = Sequence[tuple[int, Needed | None]]
 
 
 def shown(read: Understood, found: Forecast, grown: Grown, *, width: int, plain: bool) -> RenderableType:
-    parts: list[RenderableType] = [_headline(found), _section("What went in"), _inputs(read)]
+    unsaid = [Text(f"{read.unsaid}.", style="yellow")] if read.unsaid else []
+    parts: list[RenderableType] = [_headline(found), *unsaid, _section("What went in"), _inputs(read)]
     parts += [_section("Failures"), _facts(_failures(found))]
     parts += [_section("How often to save"), _rules(found), *_curve(found, width, plain=plain)]
     parts += [_section("Where the time goes"), _parts(found, plain=plain), _facts(_goodput(found))]
@@ -57,11 +58,11 @@ def _failures(found: Forecast) -> Iterator[tuple[str, str]]:
     window = duration(found.fleet.window_s)
     limits = f"; between {duration(1 / found.per_s.high)} and {_longest(found.per_s.low)} with 95 % confidence" if found.fleet.seen.counted else ""
     yield "one every", f"{duration(1 / found.per_s.value)}{limits}"
-    mean = f"{found.failures_mean:.3g} in the mean, at most {found.failures_most:,} in 95 of 100"
-    never = f"none at all with a chance of {found.undisturbed:.2g}" if found.undisturbed >= 1e-6 else "never none at all"
-    yield f"in {window}", f"{mean}; {never}"
-    yield "detected", f"detectors that see {found.fleet.seen_share:.4g} of them see at least one in {window} with a chance of {found.any_seen:.4g}"
-    yield "missed", f"and miss none with a chance of {found.none_missed:.4g}"
+    mean = f"{found.failures_mean:.3g} failures on average; with a chance of 95 % there are no more than {found.failures_most:,}"
+    never = f"The chance of no failure is {found.undisturbed:.2g}" if found.undisturbed >= 1e-6 else "There is at least one"
+    yield f"in {window}", f"{mean}. {never}"
+    yield "detected", f"each is detected with a chance of {found.fleet.seen_share:.4g}. The chance that at least one in {window} is: {found.any_seen:.4g}"
+    yield "missed", f"The chance that none in {window} is missed: {found.none_missed:.4g}"
 
 
 def _rules(found: Forecast) -> Table:
@@ -200,7 +201,7 @@ def _table(*columns: str | tuple[str, JustifyMethod]) -> Table:
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), show_edge=False, pad_edge=False, header_style="dim")
     for column in columns:
         name, justify = (column, "left") if isinstance(column, str) else column
-        table.add_column(name, justify=justify, overflow="fold")  # type: ignore[arg-type]
+        table.add_column(name, justify=justify)
     return table
 
 

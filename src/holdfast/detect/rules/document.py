@@ -49,7 +49,8 @@ def documents(text: str, file: str) -> Value | Problem:
         mark = error.problem_mark or error.context_mark
         line = mark.line + 1 if mark is not None else 1
         hint = " Put a comparison that begins with > or ! in quotes." if _looks_bare(text, line) else ""
-        return Problem(file=file, line=line, what=f"not YAML: {error.problem or error.context}.{hint}")
+        what = str(error.problem or error.context).replace("'<stream end>'", "the end of the file")
+        return Problem(file=file, line=line, what=f"not YAML: {what}.{hint}")
     except yaml.YAMLError as error:
         return Problem(file=file, line=1, what=f"not YAML: {' '.join(str(error).split())}.")
     except RecursionError:

@@ -90,7 +90,8 @@ class Events:
         """What was only counted becomes part of the last."""
         if kind.more:
             last = kind.last or replace(kind.first, times=0)
-            kind.last = replace(last, times=last.times + kind.more, first_line=kind.more_line, last_line=kind.more_line, at_s=None)
+            kind.last = replace(last, times=last.times + kind.more, first_line=kind.more_line, last_line=kind.more_line, said_line=kind.more_line,
+                under_lines=(), at_s=None)
             kind.more = 0
 
     def _again(self, kind: _Kind, event: LogEvent, mark: Mark) -> None:

@@ -10,7 +10,29 @@ _SETTINGS = (
     "jsonargparse", "simple_parsing", "yaml/", "tomllib", "draccus", "tyro/", "gin/",
 )
 
+HOLDFAST_REFUSES = "holdfast_refuses"
+REQUIREMENT = "requirement_not_met"  # Also said where the index did not answer, which only the lines around it tell.
+
 SIGNATURES = (
+    Signature(
+        name=HOLDFAST_REFUSES, cause="config_error", strength=SURE + 1.7,
+        error=("UserError",),
+        says=("holdfast.errors.UserError",),
+        source="src/holdfast/errors.py: UserError, what a person gave cannot work",
+        example="Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    run = holdfast.guard(model=m, ema=e)\n"
+        "holdfast.errors.UserError: ema is an EMA: expected state_dict and load_state_dict.",
+    ),
+    Signature(
+        name=REQUIREMENT, cause="config_error", strength=SURE,
+        says=(
+            "Could not find a version that satisfies", "No matching distribution found", "PackagesNotFoundError", "because there is no version of",
+            "which doesn't match any versions", "was not found in the package registry",
+        ),
+        source="pip resolver: 'Could not find a version that satisfies the requirement … (from versions: …)'; conda PackagesNotFoundError; uv and poetry: the "
+        "index answered, and has no such version",
+        example="ERROR: Could not find a version that satisfies the requirement einops==99.0 (from versions: 0.7.0, 0.8.0)\nERROR: No matching distribution "
+        "found for einops==99.0",
+    ),
     Signature(
         name="arguments_refused", cause="config_error", strength=SURE,
         says=(

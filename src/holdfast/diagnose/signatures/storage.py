@@ -147,6 +147,22 @@ SIGNATURES = (
         example="OSError: Unable to load weights from pytorch checkpoint file for '/ckpt/pytorch_model.bin' at '/ckpt/pytorch_model.bin'.",
     ),
     Signature(
+        name="holdfast_mismatch", cause="checkpoint_mismatch", strength=SURE + 1.7,
+        error=("CheckpointMismatch",),
+        says=("holdfast.checkpoint.errors.CheckpointMismatch",),
+        source="src/holdfast/checkpoint/errors.py: CheckpointMismatch, the script and the checkpoint do not fit together",
+        example="Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    run = holdfast.guard(model=m)\n"
+        "holdfast.checkpoint.errors.CheckpointMismatch: the checkpoint holds model, ema, and guard() was given model.",
+    ),
+    Signature(
+        name="holdfast_corrupt", cause="checkpoint_corrupt", strength=SURE + 1.7,
+        error=("CheckpointCorrupt",),
+        says=("holdfast.checkpoint.errors.CheckpointCorrupt",),
+        source="src/holdfast/checkpoint/errors.py: CheckpointCorrupt, a checkpoint does not verify",
+        example="Traceback (most recent call last):\n  File \"train.py\", line 3, in <module>\n    run = holdfast.guard(model=m)\n"
+        "holdfast.checkpoint.errors.CheckpointCorrupt: step-00000020.g1: chunk 3 of model does not verify.",
+    ),
+    Signature(
         name="state_dict_mismatch", cause="checkpoint_mismatch", strength=SURE, form=(LogForm.PYTHON,),
         says=(
             "Size mismatch between saved", "checkpoint was saved with", "tree structures do not match", "tree structures differ",

@@ -5,6 +5,10 @@ from __future__ import annotations
 from holdfast.diagnose.signatures.signature import FAIR, STRONG, SURE, WEAK, Signature
 from holdfast.diagnose.taxonomy import Permanence, Role
 
+_CLIENTS = (
+    "requests/", "urllib", "httpx/", "aiohttp/", "huggingface_hub/", "wandb/", "mlflow/", "http/client.py", "botocore/", "google/", "openai/", "comet_ml/",
+    "neptune/", "clearml/", "datasets/", "fsspec/",
+)
 _HTTP = "RFC 9110, status codes; requests.exceptions.HTTPError; huggingface_hub.errors"
 
 SIGNATURES = (
@@ -37,14 +41,14 @@ SIGNATURES = (
     Signature(
         name="service_out_of_reach", cause="remote_service_error", strength=SURE,
         says=(
-            "Could not find a version that satisfies", "_InactiveRpcError", "could not connect to server", "lost connection to the server",
+            "_InactiveRpcError", "could not connect to server", "lost connection to the server",
             "ConnectionLostException", "Connection to server … lost", "Network is unreachable", "connection refused … http",
             "Temporary failure in name resolution", "Name or service not known", "Failed to resolve", "NameResolutionError", "Could not resolve host",
             "Max retries exceeded with url", "We couldn't connect to", "HTTPSConnectionPool", "HTTPConnectionPool", "LocalEntryNotFoundError",
             "OfflineModeIsEnabled", "Read timed out", "urlopen error", "CERTIFICATE_VERIFY_FAILED", "getaddrinfo failed", "nodename nor servname",
             "ProxyError", "RemoteDisconnected", "wandb … CommError", "wandb … network error", "Network error", "ImagePullBackOff", "ErrImagePull",
             "SSLError", "Cannot connect to host", "ClientConnectorError", "httpx.ConnectError", "httpx.ReadTimeout", "httpcore", "ChunkedEncodingError",
-            "fatal: unable to access", "No matching distribution found", "ConnectTimeout", "Connection to … timed out",
+            "fatal: unable to access", "ConnectTimeout", "Connection to … timed out",
             "cannot find the requested files in the local cache", "mlflow … API request", "outgoing traffic has been disabled", "Error communicating with",
             "wandb: ERROR Error while calling", "UsageError: api_key", "Unable to connect to", "[Errno -2]", "[Errno -3]",
             "Run initialization has timed out",
@@ -60,14 +64,19 @@ SIGNATURES = (
     Signature(
         name="connection_exception", cause="remote_service_error", strength=FAIR,
         error=(
-            "ConnectionError", "ConnectTimeout", "ReadTimeout", "HTTPError", "URLError", "CommError", "HfHubHTTPError", "SSLError", "gaierror",
-            "ClientError", "TimeoutException", "ConnectError", "ServerDisconnectedError", "MlflowException", "ServiceUnavailable", "FSTimeoutError",
+            "ConnectionError", "ConnectTimeout", "ReadTimeout", "URLError", "SSLError", "gaierror", "TimeoutException", "ConnectError",
+            "ServerDisconnectedError", "ServiceUnavailable", "FSTimeoutError",
         ),
-        frames=(
-            "requests/", "urllib", "httpx/", "aiohttp/", "huggingface_hub/", "wandb/", "mlflow/", "http/client.py", "botocore/", "google/", "openai/",
-            "comet_ml/", "neptune/", "clearml/", "datasets/", "fsspec/",
-        ),
-        source="exceptions of HTTP clients and of the clients of hubs and trackers",
+        frames=_CLIENTS,
+        source="exceptions of HTTP clients that got no answer",
+        example="Traceback (most recent call last):\n  File \"/opt/site-packages/httpx/_transports/default.py\", line 118, in map_exceptions\n    raise "
+        "e\nhttpx.ConnectError: all attempts failed",
+    ),
+    Signature(
+        name="client_exception", cause="remote_service_error", strength=FAIR, permanence=Permanence.UNCLEAR,
+        error=("HTTPError", "CommError", "HfHubHTTPError", "ClientError", "MlflowException"),
+        frames=_CLIENTS,
+        source="exceptions of clients of hubs and trackers, whose class alone does not say whether the service did not answer or refused",
         example="Traceback (most recent call last):\n  File \"/opt/site-packages/wandb/sdk/wandb_init.py\", line 1200, in init\n    raise "
         "e\nwandb.errors.CommError: cannot talk to the server",
     ),

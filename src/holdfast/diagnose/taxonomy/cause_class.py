@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from holdfast.domain.diagnosis import Cause
@@ -46,10 +47,15 @@ class CauseClass:
     definition: str
     permanence: Permanence  # Where nothing in the log says more.
     scope: Scope
-    action: str  # The first remedy, in words a person can follow now.
+    action: str  # The first remedy, in words a person can follow now, where the permanence is that of the class.
     page: str  # What the documentation says of it: how it looks, and what to check.
     seen_as: tuple[Cause, ...] = ()  # What the core names it from exits and findings, before any log is read.
     role: Role = Role.ROOT
     look_alikes: tuple[str, ...] = ()  # Classes it is mistaken for, or that hide behind it.
     hardware_persists: bool = False  # The part stays bad although the job would run elsewhere.
     retries: int | None = None  # How often it makes sense to try the same again; None where nothing speaks against it.
+    otherwise: Mapping[Permanence, str] = field(default_factory=dict)  # The first remedy where the log gives it another permanence.
+
+    def advice(self, permanence: Permanence) -> str:
+        """Returns the first remedy for a failure of this class that is as permanent as that."""
+        return self.otherwise.get(permanence, self.action)

@@ -45,7 +45,9 @@ CLASSES = (
         permanence=Permanence.UNCLEAR,
         scope=Scope.NODE,
         seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE),
-        action="Do what the table of Xids says for the number: reset the GPU and move for a halt or a GSP error, look at the program first for 13 and 43.",
+        action="Do what the table of Xids says for the number. If it is a halt or a GSP error, reset the GPU and move; if it is 13 or 43, look at the "
+        "program first.",
+        otherwise={Permanence.TRANSIENT: "Leave this node out and start elsewhere; reset the GPU."},
         look_alikes=("gpu_illegal_access", "gpu_fell_off_bus", "gpu_ecc"),
         page="Xid 45 is a clean-up after another error: the earlier one counts. Xid 154 carries the driver's own advice, which is trusted over any table.",
         retries=1,
@@ -95,6 +97,7 @@ CLASSES = (
         seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE),
         action="Run `nvidia-smi` on the node. If the card is gone, move; if it is there, check CUDA_VISIBLE_DEVICES, the container's GPU option and that "
         "torch is built for CUDA.",
+        otherwise={Permanence.PERMANENT: "Install a torch that is built for CUDA, on every node."},
         look_alikes=("gpu_fell_off_bus", "gpu_driver_mismatch", "config_error"),
         page="`No CUDA GPUs are available`, `invalid device ordinal`, `Torch not compiled with CUDA enabled`, `all CUDA-capable devices are busy or "
         "unavailable`, `couldn't communicate with the NVIDIA driver`.",
@@ -106,8 +109,11 @@ CLASSES = (
         permanence=Permanence.PERMANENT,
         scope=Scope.CONFIG,
         seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE),
-        action="Compare `nvidia-smi` on this node with its peers: if it differs, leave it out or reboot it; if not, install a torch built for this driver "
-        "and card.",
+        action="Install a torch that is built for this driver and card, or a newer driver.",
+        otherwise={
+            Permanence.UNCLEAR: "Compare `nvidia-smi` on this node with its peers. If it differs, leave the node out or reboot it, and try once more; if not, "
+            "install a torch that is built for this driver and card.",
+        },
         look_alikes=("gpu_unavailable", "version_incompat", "nccl_system_error"),
         page="`Driver/library version mismatch` is a node that was updated and not rebooted, and another node will do. `driver version is insufficient`, "
         "`no kernel image is available` and `the provided PTX was compiled with an unsupported toolchain` are the same everywhere.",
@@ -119,7 +125,7 @@ CLASSES = (
         permanence=Permanence.TRANSIENT,
         scope=Scope.NODE,
         seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE, Cause.NODE_LOST),
-        action="Leave this node out, or cap its clocks; check cooling, power supply and cables.",
+        action="Leave this node out and start elsewhere, or cap its clocks; check cooling, power supply and cables.",
         look_alikes=("hang", "gpu_fell_off_bus"),
         hardware_persists=True,
         page="Throttle reasons, a thermal shutdown, Xid 54. Seen in measurements more than in logs: a slow rank with a low clock.",

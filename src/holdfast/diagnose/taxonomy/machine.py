@@ -13,7 +13,7 @@ CLASSES = (
         scope=Scope.WORKER,
         seen_as=(Cause.HANG, Cause.UNKILLABLE),
         action="Take the stacks of all ranks (`py-spy dump`) and the flight recorder's dump before ending it; the rank that stands elsewhere is the one. "
-        "Then try again.",
+        "Then try once more.",
         look_alikes=("nccl_timeout", "rendezvous_timeout"),
         page="A log that ends in the middle of a step with no error, or somebody's watch that ended the job because it stood still.",
         retries=1,
@@ -37,6 +37,7 @@ CLASSES = (
         scope=Scope.WORKER,
         seen_as=(Cause.CRASH,),
         action="Read the last line before the abort; try once on another node. The same again is a bug in the native code that is named.",
+        otherwise={Permanence.PERMANENT: "Raise the limit of processes and threads (`ulimit -u`, the container's limit of pids), or start fewer of them."},
         look_alikes=("segfault", "nccl_timeout", "gpu_illegal_access"),
         page="-6 and exit code 134, `terminate called`, `Aborted (core dumped)`, a failed CHECK, `double free or corruption`. Where the abort says why, "
         "that is the cause.",

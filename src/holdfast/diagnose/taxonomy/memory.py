@@ -12,7 +12,11 @@ CLASSES = (
         permanence=Permanence.PERMANENT,
         scope=Scope.CONFIG,
         seen_as=(Cause.OUT_OF_MEMORY,),
-        action="Make the micro-batch or the sequence smaller, shard or recompute more; if another process holds the card, use another card.",
+        action="Make the micro-batch or the sequence smaller, or shard or recompute more.",
+        otherwise={
+            Permanence.UNCLEAR: "See with `nvidia-smi` whose memory it is. If another process holds the card, use another card; if it is this job, make the "
+            "micro-batch or the sequence smaller.",
+        },
         look_alikes=("gpu_kernel_error", "host_oom"),
         page="The allocator says how much it wanted, how much this process holds and how much the card has. Where this process holds little of a card that "
         "is full, a neighbour or another process of the job holds the rest, and the log cannot say which. cuBLAS and cuDNN say ALLOC_FAILED for it.",
@@ -26,6 +30,10 @@ CLASSES = (
         seen_as=(Cause.OUT_OF_MEMORY, Cause.KILLED, Cause.VANISHED),
         action="Ask for more memory, or use less: fewer loader workers, smaller prefetch, no whole data set in memory. `dmesg | grep -i oom` on the node "
         "confirms it.",
+        otherwise={
+            Permanence.UNCLEAR: "Look for a memory kill on the node (`dmesg | grep -i oom`). If there is one, ask for more memory or use less. If there is "
+            "none, ask who killed it, and try once more.",
+        },
         look_alikes=("dataloader_worker_died", "user_cancelled", "preempted", "ray_worker_died"),
         page="Sure signs are the kernel's `oom-kill` and `Killed process` records, Slurm's `oom_kill event` and `Out Of Memory`, LSF's TERM_MEMLIMIT and "
         "Kubernetes' OOMKilled. A bare `Killed`, -9 or exit code 137 is not one of them: an operator or a scheduler kills with the same signal.",

@@ -91,6 +91,7 @@ CLASSES = (
         scope=Scope.CONFIG,
         seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE),
         action="Use another port (`--master-port 0`, `--standalone` or `--rdzv-endpoint HOST:0`) and start again; an earlier run of the job may still hold it.",
+        otherwise={Permanence.UNCLEAR: "Use another port (`--master-port 0`, `--standalone` or `--rdzv-endpoint HOST:0`) and try once more."},
         look_alikes=("rendezvous_timeout",),
         page="EADDRINUSE, errno 98, `Address already in use`. Fatal in the store; harmless where the program then takes the next port.",
     ),

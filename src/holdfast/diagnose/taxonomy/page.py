@@ -52,6 +52,7 @@ def _behind(cause: Cause) -> str:
 
 def _section(one: CauseClass) -> str:
     lines = [f"## {one.name}", "", one.definition, "", one.page, "", f"**Now:** {one.action}", ""]
+    lines += [part for permanence, action in one.otherwise.items() for part in (f"**Now, where it is {permanence}:** {action}", "")]
     said = [f"role {one.role}"] if one.role != "root" else []
     said += ["worth one more try" if one.retries else "not worth another try"] if one.retries is not None else []
     said += ["the part stays bad"] if one.hardware_persists else []

@@ -69,14 +69,14 @@ CLASSES = (
     ),
     CauseClass(
         name="config_error",
-        definition="An argument, an option or a configuration file was rejected.",
+        definition="An argument, an option, a requirement or a configuration file was rejected.",
         permanence=Permanence.PERMANENT,
         scope=Scope.CONFIG,
-        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE),
-        action="Mend the option the message names; `--help` or the library's documentation lists what it takes.",
+        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE, Cause.NOT_STARTABLE),
+        action="Mend the option, the requirement or the setting that the message names; `--help` or the documentation lists what it may be.",
         look_alikes=("code_error", "import_missing", "file_not_found"),
         page="`error: unrecognized arguments`, `the following arguments are required`, validation errors of pydantic, Hydra and OmegaConf, a file of settings "
-        "that does not parse, batch sizes that "
+        "that does not parse, a version of a package that does not exist, batch sizes that "
         "do not divide, a device count that does not fit a parallel layout, a scheduler that refuses a request.",
         retries=0,
     ),

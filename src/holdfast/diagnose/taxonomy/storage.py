@@ -25,6 +25,7 @@ CLASSES = (
         scope=Scope.STORAGE,
         seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE, Cause.UNKILLABLE),
         action="Wait and try again; where one node alone has it, leave that node out. Check mounts and the storage service.",
+        otherwise={Permanence.UNCLEAR: "Check the mount, the path and the storage service. If they are well, try once more."},
         look_alikes=("disk_full", "checkpoint_corrupt", "remote_service_error"),
         page="EIO (errno 5), ESTALE (errno 116), `Transport endpoint is not connected` (errno 107), a mount that is gone or became read-only, an object "
         "store that does not answer.",
@@ -46,7 +47,7 @@ CLASSES = (
         definition="A checkpoint does not belong to the model, the optimizer or the layout that loads it.",
         permanence=Permanence.PERMANENT,
         scope=Scope.CONFIG,
-        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE),
+        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE, Cause.NOT_STARTABLE),
         action="Load it into the model it was made from: check model configuration, vocabulary size, wrappers (`module.`), parallel layout; or load with "
         "strict=False on purpose.",
         look_alikes=("checkpoint_corrupt", "shape_mismatch", "version_incompat"),
@@ -60,8 +61,11 @@ CLASSES = (
         permanence=Permanence.PERMANENT,
         scope=Scope.CONFIG,
         seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE, Cause.NOT_STARTABLE),
-        action="Check the path, the working directory and that it is mounted on every node. If another rank had just written it to shared storage, wait and "
-        "try once.",
+        action="Check the path, the working directory and that it is mounted on every node.",
+        otherwise={
+            Permanence.UNCLEAR: "See whether the file is there now: another rank may just have written it to shared storage. If it is, try once more; if not, "
+            "check the path, the working directory and that it is mounted on every node.",
+        },
         look_alikes=("storage_io", "import_missing", "remote_service_error", "permission_denied"),
         page="FileNotFoundError, errno 2, `can't open file`, `does not appear to have a file named`. On network storage a file that another rank wrote a "
         "moment ago may not be seen yet.",

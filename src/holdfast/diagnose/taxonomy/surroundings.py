@@ -11,9 +11,14 @@ CLASSES = (
         definition="A service outside the job did not answer, or not as it should: a hub, a tracker, a download.",
         permanence=Permanence.TRANSIENT,
         scope=Scope.EXTERNAL,
-        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE),
-        action="Wait and try again. For 401, 403 and 404: check the name, the token and the licence of what is asked for. Without a route out: download "
-        "before, and work offline.",
+        seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE, Cause.NOT_STARTABLE),
+        action="Wait and try again.",
+        otherwise={
+            Permanence.PERMANENT: "Check the name of what is asked for, the token (log in), and that its licence is accepted. Where there is no way out to the "
+            "service, download it before and work offline.",
+            Permanence.UNCLEAR: "Check from a node of the job whether the service can be reached. If it can, try once more; if not, mend the way out, or "
+            "download before and work offline.",
+        },
         look_alikes=("file_not_found", "permission_denied", "storage_io"),
         page="Name resolution, connection refused or timed out, 429 and 5xx pass by. 401, 403, 404 and a gated repository do not.",
     ),
@@ -23,7 +28,8 @@ CLASSES = (
         permanence=Permanence.UNCLEAR,
         scope=Scope.SCHEDULER,
         seen_as=(Cause.KILLED,),
-        action="Queue it again from its newest checkpoint, or ask for more time; without checkpoints it will end here again.",
+        action="If it saves checkpoints, queue it again: it goes on from the newest. If it does not, ask for more time, or it will end here again.",
+        otherwise={Permanence.TRANSIENT: "Nothing: the scheduler queues it again. See that it goes on from its newest checkpoint."},
         look_alikes=("preempted", "user_cancelled"),
         page="`CANCELLED … DUE TO TIME LIMIT`, TERM_RUNLIMIT, exit code 140 of LSF, DeadlineExceeded of Kubernetes, 124 of timeout.",
     ),
@@ -34,6 +40,7 @@ CLASSES = (
         scope=Scope.SCHEDULER,
         seen_as=(Cause.KILLED, Cause.NODE_LOST),
         action="Queue it again: nobody is to blame and no retry is used up.",
+        otherwise={Permanence.UNCLEAR: "Ask the scheduler why it ended (`sacct -j JOB -o JobID,State,ExitCode`). If it was preempted, queue it again."},
         look_alikes=("time_limit", "user_cancelled", "node_fail"),
         page="`CANCELLED … DUE TO PREEMPTION`, a notice of a spot instance, an eviction by priority, SIGTERM with a preemption handler that says so.",
     ),
@@ -51,12 +58,13 @@ CLASSES = (
     ),
     CauseClass(
         name="healthy",
-        definition="Nothing failed: alarming words, and the run went on.",
+        definition="Nothing failed.",
         permanence=Permanence.UNCLEAR,
         scope=Scope.NONE,
         role=Role.NOTE,
         action="Nothing.",
-        page="Warnings, advice, errors that were retried, and errors after which training made progress.",
+        page="A run that says that it is done or still makes progress. Alarming words do not count where they are warnings, advice, errors that were retried, "
+        "or errors after which training made progress.",
     ),
     CauseClass(
         name="unknown",

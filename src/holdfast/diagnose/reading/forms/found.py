@@ -13,6 +13,7 @@ TEXT_LINES_MAX: Final = 40
 MESSAGE_MAX: Final = 700
 FRAMES_MAX: Final = 60
 _LINE_MAX: Final = 400
+_UNDER_MAX: Final = 8
 
 
 class Answer(Enum):
@@ -39,7 +40,9 @@ class Found:
     last_line: int
     text: list[str]
     frames: list[LogFrame] = field(default_factory=list)
+    said_line: int = 0  # Where the error itself stands; 0: on its last line.
     under: list[str] = field(default_factory=list)
+    under_lines: list[int] = field(default_factory=list)
     warning: bool = False
     exit_codes: list[tuple[int | None, int]] = field(default_factory=list)
     rank: int | None = None  # Where the error itself names another one than its writer.
@@ -50,8 +53,8 @@ class Found:
             form=self.form, error=self.error[:120], message=one_line(self.message), text=tuple(shortened(self.text)), path=path,
             first_line=self.line.number, last_line=max(self.last_line, self.line.number), rank=self.rank if self.rank is not None else self.line.about,
             node=self.node or self.line.node, at_s=self.line.at_s, frames=tuple(self.frames[-FRAMES_MAX:]),
-                under=tuple(one_line(one) for one in self.under[:8]),
-            warning=self.warning,
+            said_line=self.said_line or max(self.last_line, self.line.number), under=tuple(one_line(one) for one in self.under[:_UNDER_MAX]),
+            under_lines=tuple(self.under_lines[:_UNDER_MAX]), warning=self.warning,
         )  # fmt: skip
 
 

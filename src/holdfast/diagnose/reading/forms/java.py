@@ -33,6 +33,7 @@ class Java:
         self._text = [line.shown]
         self._frames: list[LogFrame] = []
         self._causes: list[str] = []
+        self._cause_lines: list[int] = []
 
     def feed(self, line: Line) -> Answer:
         text = line.text
@@ -41,6 +42,7 @@ class Java:
                 self._frames.insert(0, LogFrame(path=found["file"], line=int((found["line"] or "0")[:9]), function=found["function"]))
         elif self._frames and (found := _CAUSE.match(text)) is not None:
             self._causes.append(f"{found['class']}: {found['message']}" if found["message"] else found["class"])
+            self._cause_lines.append(line.number)
         elif not self._frames or not _MORE.match(text):
             return Answer.ENDED
         if len(self._text) > 400:
@@ -52,5 +54,5 @@ class Java:
     def finish(self) -> Found:
         return Found(
             form=LogForm.JAVA, error=self._error, message=self._message, line=self._line, last_line=self._last_line, text=self._text, frames=self._frames,
-            under=self._causes[::-1],
+            said_line=self._line.number, under=self._causes[::-1], under_lines=self._cause_lines[::-1],
         )  # fmt: skip

@@ -7,7 +7,7 @@ from it stands in `under`.
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.diagnose.reading.forms.found import Answer, Found
 from holdfast.diagnose.reading.line import Line
@@ -52,6 +52,14 @@ def opens(line: Line) -> Python | None:
     return None
 
 
+class _Raised(NamedTuple):
+    """An exception, as its own line tells it."""
+
+    error: str
+    message: str
+    line: int
+
+
 class Python:
     def __init__(self, line: Line) -> None:
         self._line = line
@@ -60,8 +68,9 @@ class Python:
         self._frames: list[LogFrame] = []
         self._error = ""
         self._message: list[str] = []
-        self._under: list[str] = []
-        self._nested: list[tuple[str, str]] = []  # The outer ones, while what is nested in them is read.
+        self._error_line = 0
+        self._under: list[_Raised] = []
+        self._nested: list[_Raised] = []  # The outer ones, while what is nested in them is read.
         self._in_message = False
         self._in_group = False
         self._ignored = line.text.startswith(_IGNORED)
@@ -87,24 +96,26 @@ class Python:
         return answer
 
     def finish(self) -> Found:
-        error, message, under = self._named()
+        named, under = self._named()
         return Found(
-            form=LogForm.PYTHON, error=error, message=message, line=self._line, last_line=self._last_line, text=self._text, frames=self._frames, under=under,
-            rank=self._rank, warning=self._ignored or self._logged_as_warning or error.rpartition(".")[2].endswith("Warning"),
+            form=LogForm.PYTHON, error=named.error, message=named.message, line=self._line, last_line=self._last_line, text=self._text, frames=self._frames,
+            said_line=named.line, under=[_said(one) for one in under], under_lines=[one.line for one in under],
+            rank=self._rank, warning=self._ignored or self._logged_as_warning or named.error.rpartition(".")[2].endswith("Warning"),
         )  # fmt: skip
 
-    def _named(self) -> tuple[str, str, list[str]]:
+    def _named(self) -> tuple[_Raised, list[_Raised]]:
         """What is nested innermost names the error, with the words around it; of a group the first."""
-        told = [(error, message) for error, message in (*self._nested, (self._error, " ".join(part for part in self._message if part))) if error]
+        last = _Raised(self._error, " ".join(part for part in self._message if part), self._error_line)
+        told = [one for one in (*self._nested, last) if one.error]
         if not told:
-            return "", "", self._under
+            return _Raised("", "", 0), self._under
         if self._in_group and len(told) > 1:
-            return *told[1], [*self._under, *(_said(*one) for one in (*told[2:], told[0]))]
-        error, message = told[-1]
+            return told[1], [*self._under, *told[2:], told[0]]
+        inner = told[-1]
         if len(told) == 1:
-            return error, message, self._under
-        around = " ".join(outer for _, outer in told[:-1] if outer and outer != message)
-        return error, f"{around} {message}".strip(), [_said(error, message), *self._under]
+            return inner, self._under
+        around = " ".join(outer.message for outer in told[:-1] if outer.message and outer.message != inner.message)
+        return inner._replace(message=f"{around} {inner.message}".strip()), [inner, *self._under]
 
     def _within(self, line: Line, text: str) -> Answer:
         """Between the header and the exception's own line."""
@@ -127,6 +138,7 @@ class Python:
         if found is not None and self._count > 1:
             self._error = found["of"] or _once(found["class"])
             self._message = [(found["message"] or "").strip()]
+            self._error_line = line.number
             self._in_message, self._blanks, self._more = True, 0, 0
             return Answer.TAKEN
         if self._in_group and _GROUP_PART.match(text):
@@ -137,7 +149,7 @@ class Python:
     def _after(self, line: Line, text: str) -> Answer:
         """After the exception's own line: more of its message, what it is chained to, or what is nested in it."""
         if _CHAIN.search(text):
-            self._under.append(_said(self._error, self._message[0] if self._message else ""))
+            self._under.append(_Raised(self._error, self._message[0] if self._message else "", self._error_line))
             self._error, self._message, self._in_message, self._blanks = "", [], False, 0
             return Answer.TAKEN
         if self._in_group and (found := _GROUP_PART.match(text)):
@@ -171,7 +183,7 @@ class Python:
         return Answer.ENDED
 
     def _nest(self) -> None:
-        self._nested.append((self._error, " ".join(part for part in self._message[:3] if part)))
+        self._nested.append(_Raised(self._error, " ".join(part for part in self._message[:3] if part), self._error_line))
         self._error, self._message, self._in_message, self._blanks = "", [], False, 0
 
     def _expects_header(self) -> bool:
@@ -200,5 +212,5 @@ def _once(name: str) -> str:
     return half if half and name == half * 2 else name
 
 
-def _said(error: str, message: str) -> str:
-    return f"{error}: {message}" if message else error
+def _said(one: _Raised) -> str:
+    return f"{one.error}: {one.message}" if one.message else one.error
