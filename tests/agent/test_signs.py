@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from end_to_end.jobs import eventually
 
 from holdfast.agent import stacks, tree
 from holdfast.agent.signs import SignsOfRank, inside_of, users_frames, what_it_does
+from holdfast.detect.standstill import Doing, Sight
 from holdfast.domain.signs import BEGUN, COLLECTIVE, DATA, ELSEWHERE, Signs
 
 pytestmark = pytest.mark.unprivileged
@@ -48,9 +50,18 @@ def write_much():
 def evaluate():
     for batch in range(10**9):
         forward()
-        time.sleep(0.003)
+        time.sleep(0.001)
 def forward():
-    time.sleep(0.003)
+    time.sleep(0.001); [
+        time.sleep(0.001),
+        time.sleep(0.001),
+        time.sleep(0.001),
+        time.sleep(0.001),
+        time.sleep(0.001),
+        time.sleep(0.001),
+        time.sleep(0.001),
+        time.sleep(0.001),
+    ]
 print("ready", flush=True)
 globals()[sys.argv[2]]()
 """
@@ -81,7 +92,7 @@ def see(tmp_path: Path) -> Iterator[See]:
         while signs.quiet_s < seconds and time.monotonic() < deadline:
             found = tree.trees([process.pid])[process.pid]
             signs.look(7, found, sample, time.monotonic())
-            time.sleep(0.25)
+            time.sleep(0.5)  # Processor time is counted in hundredths of a second: within less, writing down a stack looks like work.
         return signs.signs(usual_s=20.0, quick=True)
 
     yield look
@@ -133,12 +144,29 @@ def test_the_place_of_a_pause_is_what_stays_the_same_while_its_lines_change(see:
     assert signs.stack_s <= 2.0, "its stack moves"
 
 
-def test_time_in_which_nobody_looked_counts_for_nothing() -> None:
+def test_time_in_which_nobody_looked_counts_as_one_look() -> None:
     """An agent that was stopped itself has not seen the rank stand still."""
     signs = SignsOfRank()
     for now in (0.0, 1.0, 3600.0, 3601.0):
         signs.look(7, [], lambda: "", now)
-    assert signs.quiet_s == 1.0 + 3.0 + 1.0
+    assert signs.quiet_s == 1.0 + 1.0 + 1.0
+
+
+def test_a_rank_that_was_stopped_together_with_its_agent_is_not_taken_for_stopped() -> None:
+    """A laptop that wakes up: the agent may run again some milliseconds before the rank does."""
+    signs, running = SignsOfRank(), tree.read(os.getpid())
+    assert running is not None
+    stopped = replace(running, state="T")
+
+    def doing() -> Doing:
+        return Sight(rank=0, node="node-0", phase="step", step=7, signs=signs.signs(usual_s=20.0, quick=True)).doing
+
+    signs.look(7, [running], lambda: "", 0.0)
+    signs.look(7, [stopped], lambda: "", 60.0)
+    assert doing() is Doing.MOVES
+    for now in (61.0, 62.0):
+        signs.look(7, [stopped], lambda: "", now)
+    assert doing() is Doing.STOPPED, "the agent runs, and the rank does not"
 
 
 def test_a_beat_begins_anew(see: See) -> None:

@@ -45,9 +45,11 @@ def test_a_hundred_short_steps_make_a_rank_quick_however_few_looks_they_were_see
 
 def test_the_first_steps_that_are_seen_may_have_the_start_in_them() -> None:
     phases = Phases()
-    phases.note("step", 4.0, times=3, rough=True)
+    phases.note("step", 15.0, times=3, rough=True)
+    assert phases.usual_s("step") == 150.0
     phases.note("step", 0.02, times=100)
     assert phases.quick
+    assert phases.usual_s("step") == FLOOR_S, "how long the start took says nothing about a step"
 
 
 def test_what_was_learned_is_handed_on() -> None:

@@ -25,7 +25,8 @@ from holdfast.domain.signs import BEGUN, COLLECTIVE, DATA, ELSEWHERE, Signs
 QUIET_AFTER_S: Final = 1.5  # A rank that has beaten within this time moves.
 _SAMPLE_SHARE: Final = 0.1  # One that is quiet for long is asked for its stack again after this share of that time.
 _FRESH_S: Final = 2.5  # An answer is read at the next look. What is read later says where the rank was, not where it is.
-_LOOK_MAX_S: Final = 3.0  # More between two looks is time in which we were stopped ourselves.
+_LOOK_MAX_S: Final = 3.0  # More between two looks is time in which we were stopped ourselves, maybe together with the rank:
+_LOOK_USUAL_S: Final = 1.0  # this much of it counts, so that an agent that is always late sees a hang all the same.
 _WORKS: Final = 0.02  # Of one core,
 _RUNS: Final = 0.05  # and of a main thread, which spends some time on writing its stack when it is asked.
 _WOKEN: Final = 10.0  # Times a second. To be asked for its stack wakes it once or twice.
@@ -83,7 +84,9 @@ class SignsOfRank:
     def look(self, beat_ns: int, processes: Sequence[Process], sample: Callable[[], str], now: float, *, ask_after_s: float = 0.0) -> None:
         """Takes a look. The first of `processes` is the rank's own. `sample` returns the answer to the question before, and asks again; that is not done
         before the rank has been quiet for `ask_after_s`."""
-        passed_s = 0.0 if self._looked_at is None else min(_LOOK_MAX_S, now - self._looked_at)
+        passed_s = 0.0 if self._looked_at is None else now - self._looked_at
+        if passed_s > _LOOK_MAX_S:
+            passed_s, self._asked_s = _LOOK_USUAL_S, None  # And an answer to a question from before is not where the rank is.
         self._looked_at = now
         self.state = processes[0].state if processes else "Z"
         self.stopped_s = self.stopped_s + passed_s if self.state == "T" else 0.0

@@ -286,7 +286,8 @@ class Watch:
         elif before is not None and beat.phase != before.phase:
             self._phases.note(before.phase, (beat.phase_since_ns - before.phase_since_ns) / 1e9)
         elif before is not None and steps > 0:
-            self._phases.note(before.phase, (beat.at_ns - before.at_ns) / 1e9 / steps, times=steps)
+            warms_up = before.step == beat.step_started
+            self._phases.note(before.phase, (beat.at_ns - before.at_ns) / 1e9 / steps, times=steps, rough=warms_up)
 
     def _look_for_signs(self, worker: _Worker, processes: Sequence[tree.Process], now: float) -> None:
         beat = worker.beat

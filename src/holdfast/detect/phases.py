@@ -26,12 +26,13 @@ class Phases:
     """The durations of each phase of the ranks of one node."""
 
     _durations: dict[str, deque[float]] = field(default_factory=dict)
+    _rough: dict[str, deque[float]] = field(default_factory=dict)  # The start or the first step is in them: they count until something better is known.
     _quick: int = 0
     _slow: int = 0
 
     def usual_s(self, phase: str) -> float:
         """Returns how long `phase` may last: the slowest in a hundred times a factor. The less often it was seen to end, the more generous."""
-        seen = self._durations.get(phase)
+        seen = self._seen(phase)
         if not seen:
             return FIRST_S
         if len(seen) < KNOWN_AFTER:
@@ -40,7 +41,7 @@ class Phases:
 
     def late_after_s(self, phase: str) -> float:
         """Returns how long `phase` lasts at most as a rule: a rank that takes longer is worth a look."""
-        return self._slowest(phase) if len(self._durations.get(phase, ())) >= KNOWN_AFTER else self.usual_s(phase) / FACTOR
+        return self._slowest(phase) if len(self._seen(phase)) >= KNOWN_AFTER else self.usual_s(phase) / FACTOR
 
     @property
     def quick(self) -> bool:
@@ -49,17 +50,18 @@ class Phases:
 
     def note(self, phase: str, seconds: float, *, times: int = 1, rough: bool = False) -> None:
         """Adds a phase that ended. Short steps pass by the dozen between two looks; a few of them are kept, so that the first seconds teach something. `rough`:
-        the start is in it."""
+        the start of the script or its first step is in it."""
         if not phase or seconds <= 0:
             return
-        self._durations.setdefault(phase, deque(maxlen=_WINDOW)).extend([seconds] * min(times, KNOWN_AFTER))
+        kept = self._rough if rough else self._durations
+        kept.setdefault(phase, deque(maxlen=_WINDOW)).extend([seconds] * min(times, KNOWN_AFTER))
         if phase == "step" and seconds <= QUICK_S:
             self._quick += times
         elif phase == "step" and not rough:
             self._slow += times
 
     def seen(self, phase: str) -> bool:
-        return phase in self._durations
+        return bool(self._seen(phase))
 
     def learned(self) -> dict[str, list[float]]:
         """Returns all durations, for an agent that takes over from this one."""
@@ -71,5 +73,9 @@ class Phases:
 
     def _slowest(self, phase: str) -> float:
         """The slowest in a hundred."""
-        ordered = sorted(self._durations.get(phase, ()))
+        ordered = sorted(self._seen(phase))
         return ordered[min(len(ordered) - 1, int(len(ordered) * 0.99))] if ordered else float("inf")
+
+    def _seen(self, phase: str) -> Sequence[float]:
+        known = self._durations.get(phase, ())
+        return known if len(known) >= KNOWN_AFTER else (*known, *self._rough.get(phase, ()))
