@@ -56,17 +56,18 @@ def bisecting(job: Job, *arguments: object) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(240)
 def test_what_did_not_finish_is_told_with_its_reason_and_never_ranked(state: Path, job: Job) -> None:
     asked = changed("lr=*2", "kill=1", "sleep=1", "raise=1", "exit=3", "quiet=1", "nan=1")
-    done = command("bisect", "job", *asked, "--steps", 8, "--within", "5s", "--json", within_s=150.0, HOLDFAST_MICRO_BATCH="4")
+    done = command("bisect", "job", *asked, "--steps", 8, "--within", "15s", "--json", within_s=200.0, HOLDFAST_MICRO_BATCH="4")
     said = json.loads(done.stdout)
     assert done.returncode == 1, done.stderr
     assert [(one["change"], one["matters"]) for one in said["effects"]] == [("nan=1", True), ("lr=*2", True)], said
     because = {one["run"]: one["because"] for one in said["unfinished"]}
     assert list(because) == ["kill=1", "sleep=1", "raise=1", "exit=3", "quiet=1", "nan=1"]
     assert "SIGKILL" in because["kill=1"] or "killed" in because["kill=1"]
-    assert because["sleep=1"] == f"it was not done after 5.0 s, at step {STEP + 5}"
+    assert "(out of luck)" in because["kill=1"], "what it printed last says more than its signal"
+    assert because["sleep=1"] == f"it was not done after 15 s, at step {STEP + 5}"
     assert "banana" in because["raise=1"]
     assert "code 3" in because["exit=3"]
     assert because["exit=3"].endswith("before its first step")
@@ -81,7 +82,7 @@ def test_what_did_not_finish_is_told_with_its_reason_and_never_ranked(state: Pat
 
 
 def test_the_checkpoint_may_be_removed_while_the_runs_go_on(state: Path, job: Job) -> None:
-    with bisecting(job, *changed("sleep=1", "lr=*2"), "--steps", 8, "--within", "5s", "--json") as process:
+    with bisecting(job, *changed("sleep=1", "lr=*2"), "--steps", 8, "--within", "15s", "--json") as process:
         eventually(lambda: bool(tries(job)), what="the first run")
         shutil.rmtree(job.directory.checkpoints)
         said = json.loads(process.communicate(timeout=120)[0])

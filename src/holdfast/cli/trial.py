@@ -28,9 +28,10 @@ from holdfast.chaos.listen import DIRECTORY as ORDERS
 from holdfast.cli.job import spec_of, state_of
 from holdfast.cli.live import Live
 from holdfast.cli.run import exit_code, run_job
-from holdfast.cli.words import duration, one_line
+from holdfast.cli.words import duration, first_cause_exit, one_line, printed
 from holdfast.domain.job import JobSpec, MayChange, Mode, Outcome, SaveEvery
 from holdfast.domain.plan import Rung
+from holdfast.domain.state import State
 from holdfast.errors import HoldfastError
 from holdfast.launch.layout import JobDirectory
 from holdfast.launch.lifeline import die_with_parent, reap_orphans
@@ -135,9 +136,16 @@ def _why_unfinished(directory: JobDirectory, code: int) -> str:
     if code < 0:
         return f"it was killed by {signal.Signals(-code).name}"
     if state is not None and state.outcome is not None:
-        return one_line(state.because)
+        return one_line(state.because) + _last_line(state)
     lines = directory.path.with_suffix(".log").read_text(errors="replace").strip().splitlines()
     return f"it failed to start (exit code {code}): {one_line(lines[-1])[:_WORDS] if lines else 'it said nothing'}"
+
+
+def _last_line(state: State) -> str:
+    """What a rank that was ended by a signal printed last: a signal alone says little."""
+    exit = first_cause_exit(state)
+    lines = printed(exit.tail).strip().splitlines() if exit is not None and exit.signal else []
+    return f" ({one_line(lines[-1])[:_WORDS]})" if lines else ""
 
 
 def read_curve(path: Path) -> dict[int, float]:

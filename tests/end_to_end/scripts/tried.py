@@ -28,6 +28,7 @@ if os.environ["RANK"] == "0":
             if step == until - 3:
                 match tune:
                     case "kill=1":
+                        print("out of luck", flush=True)
                         os.kill(os.getpid(), signal.SIGKILL)
                     case "sleep=1":
                         time.sleep(600)
