@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -25,6 +26,10 @@ def asleep():
 def holding_the_gil():
     print("ready", flush=True)
     sum(range(10**15))
+def waiting_for_a_signal():
+    print("ready", flush=True)
+    signal.pause()
+    sys.exit("pause() has returned")
 globals()[sys.argv[2]]()
 """
 Start = Callable[[str], int]
@@ -59,6 +64,15 @@ def test_the_stack_of_a_worker_is_had_without_stopping_it(tmp_path: Path, start:
     assert f"process {pid}" in text
     assert doing in text
     assert tree.state(pid) in ("S", "R"), "it goes on"
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="pause(2) is no system call of its own here")
+def test_a_worker_that_waits_for_a_signal_is_not_woken_by_ours(tmp_path: Path, start: Start) -> None:
+    pid = start("waiting_for_a_signal")
+    eventually(lambda: Path(f"/proc/{pid}/syscall").read_text().startswith("34 "), what="pause()")
+    assert not stacks.ask(pid)
+    assert "no Python stack" in captured(pid, tmp_path) or "waiting_for_a_signal" in captured(pid, tmp_path), "py-spy needs no signal"
+    assert Path(f"/proc/{pid}/syscall").read_text().startswith("34 ")
 
 
 def test_a_stopped_worker_is_described_by_the_kernel_and_not_waited_for(tmp_path: Path, start: Start) -> None:

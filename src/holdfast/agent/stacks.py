@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import platform
 import shutil
 import signal
 import time
@@ -19,6 +20,7 @@ from holdfast.agent import tree
 
 STACK_SIGNAL = signal.SIGRTMIN + 11
 STACK_BYTES_MAX = 64 << 10
+_PAUSE = {"x86_64": "34"}  # Its system call. Other machines have none: there it looks like a wait for a socket.
 _MAIN = "Current thread"  # The one that took the signal, which is the main one. It comes last.
 
 
@@ -72,8 +74,8 @@ async def _by_signal(pid: int, path: Path, within_s: float) -> str:
 
 
 def ask(pid: int) -> bool:
-    """Signal the worker to write its stacks; False when it is gone, stopped, or would not understand."""
-    if tree.state(pid) in (None, "", "T", "Z", "X") or not _handles(pid, STACK_SIGNAL):
+    """Signals the worker to write its stacks; False when it is gone or stopped, would not understand, or waits for a signal and would take this one for it."""
+    if tree.state(pid) in (None, "", "T", "Z", "X") or not _handles(pid, STACK_SIGNAL) or _is_in_pause(pid):
         return False
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.kill(pid, STACK_SIGNAL)
@@ -104,6 +106,14 @@ def _handles(pid: int, signum: int) -> bool:
         return False
     caught = next((int(line.split()[1], 16) for line in status.splitlines() if line.startswith("SigCgt:")), 0)
     return bool(caught >> (signum - 1) & 1)
+
+
+def _is_in_pause(pid: int) -> bool:
+    """Whether the main thread is in pause(2), which any signal ends. All other waits of Python go on after one."""
+    try:
+        return Path(f"/proc/{pid}/syscall").read_text().split()[0] == _PAUSE.get(platform.machine())
+    except (OSError, IndexError):
+        return False
 
 
 def size(path: Path) -> int:
