@@ -107,3 +107,17 @@ def test_the_traceback_an_incident_began_with_is_shown_once_with_the_command_tha
     assert "\n  ValueError: the batch has no rows\n" in ran.stderr
     assert "began with rank 1 (`holdfast logs job --rank 1` has all):" in ran.stderr
     assert "Connection closed by peer" not in ran.stderr, "the echo is in rank 0's own output alone"
+
+
+@pytest.mark.parametrize(("given", "is_told"), [(b"one line\n", True), (b"", False)])
+def test_standard_input_is_empty_for_the_script_and_that_is_said_where_something_comes_in(state: Path, given: bytes, is_told: bool) -> None:
+    script = state / "reads.py"
+    script.write_text("import sys; print(repr(sys.stdin.read()))")
+    (state / "given").write_bytes(given)
+    run = [sys.executable, "-m", "holdfast.cli", "run", "--state", str(state), str(script)]
+    with (state / "given").open("rb") as file:
+        from_file = subprocess.run(run, stdin=file, capture_output=True, timeout=60, check=True)
+    from_pipe = subprocess.run(run, input=given, capture_output=True, timeout=60, check=True)
+    for ran in (from_file, from_pipe):
+        assert ran.stdout == b"''\n"
+        assert (b"what comes in on standard input is not read" in ran.stderr) is is_told

@@ -106,3 +106,13 @@ def test_a_line_that_was_written_for_torchrun_runs_and_is_told_of_once(state: Pa
     assert ran.stdout == "2 ['--node_rank=3']\n", "what follows the script is its own"
     assert ran.stderr.count("passed over") == 1
     assert "each rank's output is kept with the job: `holdfast logs JOB --rank N`" in ran.stderr
+
+
+@pytest.mark.parametrize(("ranks", "threads"), [(1, "unset"), (2, "1")])
+def test_cores_are_divided_among_several_ranks_and_left_to_one_as_under_torchrun(
+    state: Path, monkeypatch: pytest.MonkeyPatch, ranks: int, threads: str
+) -> None:
+    script = state / "train.py"
+    script.write_text("import os; print(os.environ.get('OMP_NUM_THREADS', 'unset'))")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert command("run", "--state", state, "--nproc", ranks, script).stdout == f"{threads}\n"

@@ -63,7 +63,8 @@ class WarmParent:
             "--orphan-grace-s", str(self._spec.orphan_grace_s), "--kill-wait-s", str(job.policy.kill_wait_s), *options,
         ]  # fmt: skip
         env = {**os.environ, **job.env, "HOLDFAST_JOB": job.job, "HOLDFAST_NODE": self._spec.mark}
-        env.setdefault("OMP_NUM_THREADS", "1")  # As torchrun does: ranks share the cores.
+        if job.nodes * job.ranks_per_node > 1:
+            env.setdefault("OMP_NUM_THREADS", "1")  # As torchrun does: ranks share the cores.
         if env.get("PYTHONPATH"):
             # It is read where the warm parent starts, which is not where the job does.
             env["PYTHONPATH"] = os.pathsep.join(os.path.join(job.cwd, entry) for entry in env["PYTHONPATH"].split(os.pathsep))

@@ -226,11 +226,12 @@ def _try(root: Path, number: int, state: State, start: CheckpointFound, one: Tri
     _link(start, child.checkpoints)
     told = {**state.treatment.environment(), **state.fitting.environment({**os.environ, **state.spec.env})}
     tuned = {**read(told.get("HOLDFAST_TUNE", "")), **read(one.change)}
+    until = start.step + wish.steps
     environment = {
-        **os.environ, **told, "HOLDFAST_TUNE": ",".join(f"{name}={value}" for name, value in tuned.items()), "HOLDFAST_UNTIL": str(start.step + wish.steps),
+        **os.environ, **told, "HOLDFAST_TUNE": ",".join(f"{name}={value}" for name, value in tuned.items()), "HOLDFAST_UNTIL": str(until),
         "HOLDFAST_CURVE": str(curve),
     }  # fmt: skip
-    return trial.run(child, trial.spec_for(state.spec, child.job), environment, curve, wish.within_s, of=one, keep=keep)
+    return trial.run(child, trial.spec_for(state.spec, child.job), environment, curve, wish.within_s, of=one, until=until, keep=keep)
 
 
 def _curve_of(root: Path, number: int) -> Path:

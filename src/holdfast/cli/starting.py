@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import fcntl
 import importlib.util
 import json
 import os
 import secrets
+import stat
 import sys
+import termios
 import time
+from array import array
 from pathlib import Path
 from typing import Annotated
 
@@ -295,6 +299,8 @@ def _run(directory: JobDirectory, spec: JobSpec, *, as_json: bool, detached: boo
             come_up(directory)
             print(json.dumps({"job": spec.job, "detached": True}) if as_json else f"{spec.job}: runs in the background; `holdfast attach {spec.job}` shows it")
             return
+    if _input_waits():
+        print("holdfast: what comes in on standard input is not read, and the script finds nothing there: a rank may be started again", file=sys.stderr)
     live = live_view(as_json=as_json)
     try:
         ended = run_job(directory, spec, live)
@@ -304,6 +310,18 @@ def _run(directory: JobDirectory, spec: JobSpec, *, as_json: bool, detached: boo
         live.close()
     live.summary(ended, newest_of(directory, ended))
     raise typer.Exit(exit_code(ended))
+
+
+def _input_waits() -> bool:
+    """Whether there is something to read on standard input: a file, or a pipe with something in it."""
+    try:
+        mode = os.fstat(0).st_mode
+        waiting_bytes = array("i", [0])
+        if stat.S_ISFIFO(mode):
+            fcntl.ioctl(0, termios.FIONREAD, waiting_bytes)
+        return waiting_bytes[0] > 0 or (stat.S_ISREG(mode) and os.lseek(0, 0, os.SEEK_CUR) < os.fstat(0).st_size)
+    except OSError:
+        return False  # It is closed.
 
 
 def attach(job: NameOrNewest = "", state: State = None, as_json: AsJson = False) -> None:

@@ -73,8 +73,11 @@ def spec_for(spec: JobSpec, name: str) -> JobSpec:
     )  # fmt: skip
 
 
-def run(directory: JobDirectory, spec: JobSpec, environment: Mapping[str, str], curve: Path, within_s: float, *, of: Trial, keep: int) -> Trial:
-    """`of` says whose run it is, and `keep` is a descriptor that stays open as long as anything of it runs. KeyboardInterrupt passes, with all ended."""
+def run(
+    directory: JobDirectory, spec: JobSpec, environment: Mapping[str, str], curve: Path, within_s: float, *, of: Trial, until: int, keep: int
+) -> Trial:
+    """`of` says whose run it is, `until` which step is its last, and `keep` is a descriptor that stays open as long as anything of it runs. KeyboardInterrupt
+    passes, with all ended. What goes wrong after the last step says nothing about the change."""
     directory.spec.write_bytes(msgspec.json.encode(spec))
     others = {process.pid for process in tree.descendants(os.getpid())}
     process, late = None, False
@@ -94,6 +97,8 @@ def run(directory: JobDirectory, spec: JobSpec, environment: Mapping[str, str], 
     found = read_curve(curve)
     assert process is not None
     why = f"it was not done after {duration(within_s)}" if late else _why_unfinished(directory, process.returncode)
+    if max(found, default=-1) >= until:
+        why = ""
     if not why and not found:  # A loss that was never seen is not one that is not finite.
         return replace(of, unfinished=_NO_LOSS)
     return ended(of, found, why)

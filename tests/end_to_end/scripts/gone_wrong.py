@@ -66,3 +66,4 @@ with (kept / f"used-{rank}").open("a") as used, (kept / "starts").open("a") as s
         print(generation, run.step + 1, float(loss.detach()), *numbers.tolist(), file=used, flush=True)
 if rank == 0:
     torch.save(model.module.state_dict(), kept / "weights.pt")
+dist.destroy_process_group()  # torch aborts now and then at the end of a process that leaves its gloo group as it is.

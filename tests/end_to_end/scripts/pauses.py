@@ -57,3 +57,4 @@ for batch in run.steps(DataLoader(Shards(), batch_size=1)):
             globals()[what]()
 if rank == 0:
     (directory / "result").write_text(f"{run.step} {os.environ['HOLDFAST_GENERATION']}")
+dist.destroy_process_group()  # torch aborts now and then at the end of a process that leaves its gloo group as it is.
