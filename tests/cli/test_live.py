@@ -526,6 +526,13 @@ def test_json_lines_hold_views_incidents_and_a_summary_and_no_output() -> None:
     assert stderr.getvalue() == ""
 
 
+def test_what_is_not_known_is_null() -> None:
+    stdout = io.BytesIO()
+    Live(stdout, io.StringIO(), mode="json").view(seen(-1, at=10.0, steps_total=0))
+    record = json.loads(stdout.getvalue())
+    assert [record[name] for name in ("step", "saved_step", "held_step", "steps_total")] == [None] * 4
+
+
 @pytest.mark.parametrize("mode", ["terminal", "plain"])
 def test_the_first_cause_is_the_last_thing_printed(mode: str) -> None:
     with terminal(40, 80) as term:

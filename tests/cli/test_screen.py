@@ -118,3 +118,8 @@ def test_every_table_of_the_command_line_is_made_of_these() -> None:
         if path.name != "screen.py" and isinstance(node, ast.ImportFrom) and node.module == "rich.table"
     ]
     assert elsewhere == [], "rich's own tables cut what does not fit: take holdfast.cli.screen.Table"
+
+
+def test_over_a_pipe_no_line_ends_in_blanks() -> None:
+    for renderable in shown():
+        assert not [line for line in drawn(renderable, None) if line.endswith(" ")]

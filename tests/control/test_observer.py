@@ -73,3 +73,18 @@ def test_that_all_ranks_have_left_their_loops_is_told_once_with_the_time() -> No
     assert left(102.0, "finish", "finish") == [2.0]
     assert left(103.0, "finish", "finish") == []
     assert left(104.0, "step", "finish") == [None], "the script has a second loop"
+
+
+def test_a_second_loop_that_gives_nothing_is_left_as_the_first_one_was() -> None:
+    observer, state = Observer(), running("step-20")
+    read(observer, state, 25, 100.0)
+
+    def left(now: float, phase: str, step_started: int) -> list[float | None]:
+        ranks = tuple(
+            Reading(rank=rank, generation=2, pid=1, step=30, step_started=step_started, restored=True, phase=phase, phase_s=2.0) for rank in range(2)
+        )
+        return [event.left_s for event in observer.read(Readings(node="n1", ranks=ranks), state, now) if isinstance(event, ProgressSeen)]
+
+    assert left(101.0, "finish", 20) == [2.0]
+    assert left(102.0, "start", 30) == [None]
+    assert left(103.0, "finish", 30) == [2.0], "what comes after it is the end again, and not productive"

@@ -308,3 +308,35 @@ def test_the_first_bad_step_is_the_first_and_so_is_its_line() -> None:
     one = said(f"step 5 loss inf\n{STEPS}{bad}AssertionError: loss is nan\n")
     assert (one.cause, one.step) == ("numeric_nan", 40), "a single loss that was not finite was survived"
     assert ("step 40 loss nan", 42) in [(quote.text, quote.line) for quote in one.evidence]
+
+
+REFUSED = {
+    "no credentials": "botocore.exceptions.NoCredentialsError: Unable to locate credentials\n",
+    "no key": "wandb: Network error (ConnectionError), entering retry loop.\nwandb: ERROR api_key not configured (no-tty). Call wandb.login()\n",
+    "ssh key": "git@git.example.org: Permission denied (publickey).\nfatal: Could not read from remote repository.\n\nPlease make sure you have the rights.\n",
+}
+
+
+@pytest.mark.parametrize("text", REFUSED.values(), ids=REFUSED)
+def test_who_has_no_key_is_refused_again(text: str) -> None:
+    assert (said(text).cause, said(text).permanence) == ("remote_service_error", "permanent")
+    assert said(text, model=shipped_text_model()).permanence == "permanent"
+
+
+def test_an_error_that_comes_with_advice_is_an_error() -> None:
+    one = said("Error response from daemon: toomanyrequests: the pull rate limit is reached. You may increase it by logging in.\n")
+    assert (one.cause, one.permanence) == ("remote_service_error", "transient")
+
+
+def test_a_service_of_which_no_line_speaks_is_not_said_to_pass() -> None:
+    class Thinks:
+        def probabilities(self, digest: LogDigest) -> Mapping[str, float]:
+            return {name: 0.999 if name == "remote_service_error" else 1e-5 for name in CLASSES}
+
+    one = said("ERROR: the tracker has sent back a teapot\n", model=Thinks())
+    assert (one.cause, one.permanence) == ("remote_service_error", "unclear")
+
+
+def test_evidence_of_a_crash_names_the_line_that_says_so_and_not_the_end_of_its_stack() -> None:
+    one = said('step 12\nFatal Python error: Segmentation fault\n\nCurrent thread 0x00007f (most recent call first):\n  File "/w/ds.py", line 17 in get\n')
+    assert (one.cause, one.evidence[0].line) == ("segfault", 2)

@@ -198,7 +198,8 @@ def test_a_call_of_steps_that_gives_nothing_says_why_and_what_to_ask_for(tmp_pat
     assert finish(run, 3) == [0, 1, 2]
     assert finish(run, 3) == []
     assert capfd.readouterr().err == (
-        "holdfast: run.steps(3) gives nothing: this run has done 3 steps, and 3 is how many it does in all. For 3 more ask for run.steps(run.step + 3).\n"
+        "holdfast: run.steps(3) gives nothing: this run has done 3 steps, and 3 is how many it does in all. "
+        "For 3 more ask for run.steps(6); in a loop over epochs, for run.steps(3 * (epoch + 1)).\n"
     )
     assert finish(run, run.step + 3) == [3, 4, 5]
 

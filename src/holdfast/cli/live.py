@@ -276,6 +276,7 @@ class _Changes:
                 found.append({"kind": "incident", "job": view.job, **_plain(incident)})
         body = _plain(view)
         del body["incidents"], body["notes"]
+        body |= {name: None for name in ("step", "saved_step", "held_step") if body[name] < 0} | ({} if view.steps_total else {"steps_total": None})
         moving = ("at", "step", "steps_total", "steps_per_s", "loss", "goodput", "wall_s", "buckets", "ranks")
         steady = {name: value for name, value in body.items() if name not in moving}
         if steady != self._steady or view.at - self._stepped_at >= 1.0:

@@ -21,11 +21,16 @@ _NO_WIDTH: Final = 10_000  # Wider than any line we write; rich wants a number.
 class Screen(Console):
     def __init__(self, out: TextIO | None = None, **options: Any) -> None:
         out = out or sys.stdout
-        has_width = out.isatty() or os.environ.get("COLUMNS", "").isdecimal()  # A person who sets COLUMNS wants it so.
-        super().__init__(file=out, width=None if has_width else _NO_WIDTH, **options)
+        self._has_width = out.isatty() or os.environ.get("COLUMNS", "").isdecimal()  # A person who sets COLUMNS wants it so.
+        super().__init__(file=out, width=None if self._has_width else _NO_WIDTH, **options)
 
     def print(self, *objects: Any, **how: Any) -> None:
-        super().print(*objects, **{"crop": False, **how})
+        if self._has_width:
+            super().print(*objects, **{"crop": False, **how})
+            return
+        with self.capture() as drawn:
+            super().print(*objects, **{"crop": False, **how})
+        self.file.write("\n".join(line.rstrip(" ") for line in drawn.get().split("\n")))  # What is indented is filled up to the width.
 
 
 class Table(rich.table.Table):

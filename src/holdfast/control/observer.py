@@ -107,7 +107,8 @@ class Observer:
         left_s = min(rank.phase_s for rank in ranks) if all(rank.phase == "finish" for rank in ranks) else None
         leaves = (left_s is not None) != self._left
         self._left = left_s is not None
-        if stepped and (not self._ready or (caught_up and not self._caught_up) or due or leaves):
+        news = not self._ready or (caught_up and not self._caught_up) or due
+        if (stepped and news) or (leaves and (stepped or self._ready)):  # A second loop that gives nothing is left without a step.
             self._ready, self._caught_up, self._told_at, self._told_step = True, caught_up, now, step
             rejoins, sharded = all(rank.rejoins for rank in ranks), any(rank.sharded for rank in ranks)
             events.append(ProgressSeen(at=now, generation=generation, step=step, save_s=save_s, rejoins=rejoins, sharded=sharded, left_s=left_s))

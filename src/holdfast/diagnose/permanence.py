@@ -45,6 +45,8 @@ def permanence_of(cause: str, speaking: Sequence[Reading], probabilities: Mappin
         permanence, because = Permanence.PERMANENT, "there is no way out to the service"
     elif cause == "remote_service_error" and _REFUSED.search(text):
         permanence, because = Permanence.PERMANENT, "the service answered, and refuses"
+    elif cause == "remote_service_error" and first is None:
+        permanence, because = Permanence.UNCLEAR, "no line says whether the service did not answer or refused"
     elif cause == "remote_service_error" and permanence is Permanence.TRANSIENT and said(_NO_ANSWER, text):
         permanence, because = Permanence.UNCLEAR, "the service was not reached at all: whether there is a way out from other nodes is not said"
     elif cause == "file_not_found" and _another_wrote_it(speaking):

@@ -155,7 +155,7 @@ class Run:
         if next_draw(self._left_out, self._draw) >= total:
             self._say.once(
                 "nothing", f"run.steps({total}) gives nothing: this run has done {self.step} steps, and {total} is how many it does in all. "
-                f"For {total} more ask for run.steps(run.step + {total}).",
+                f"For {total} more ask for run.steps({self.step + total}); in a loop over epochs, for run.steps({total} * (epoch + 1)).",
             )  # fmt: skip
         while (draw := next_draw(self._left_out, self._draw)) < total:
             self.boundary = self._given = True

@@ -126,7 +126,10 @@ class Native:
     def finish(self) -> Found:
         message = " ".join(self._message)
         form = LogForm.COLLECTIVE if "NCCL" in message or "nccl" in message else LogForm.CUDA if "CUDA error" in message else LogForm.NATIVE
-        return Found(form=form, error=self._error, message=message, line=self._line, last_line=self._last_line, text=self._text, frames=self._frames)
+        return Found(
+            form=form, error=self._error, message=message, line=self._line, last_line=self._last_line, said_line=self._line.number, text=self._text,
+            frames=self._frames,
+        )  # fmt: skip
 
     def _frame(self, text: str) -> bool:
         if (found := _PYTHON_FRAME.match(text)) is not None:

@@ -42,4 +42,6 @@ def is_soft(line: Line) -> bool:
         return True
     if not words.isdisjoint(_RETRIED_WORDS) and _RETRIED.search(line.text):
         return True
+    if line.text.lstrip().lower().startswith(("error", "fatal:")):
+        return False  # An error that comes with advice.
     return not words.isdisjoint(_ADVICE_WORDS) and _ADVICE.search(line.text) is not None
