@@ -24,6 +24,7 @@ _NO_WAY_OUT = ("outgoing traffic has been disabled", "offlinemodeisenabled", "of
 _NO_ANSWER = (
     "couldn't connect to", "localentrynotfounderror", "cannot find the requested files in the local cache", "network is unreachable", "no route to host",
 )  # fmt: skip
+_NOT_TRUSTED = ("certificate_verify_failed", "certificate verify failed")
 _NO_ENTRY = r"\b(?:401|403|404|407|410|451)\b"
 _REFUSED = re.compile(rf"(?:http|status|client|response|code|error)\D{{0,40}}{_NO_ENTRY}|{_NO_ENTRY}\W{{0,3}}(?:client|message|unauthor|forbid|not found)")
 _JUST_WRITTEN = ("checkpoint", "ckpt", ".tmp", "tmp_", ".lock", ".incomplete", "cache", "global_step", "latest")
@@ -45,8 +46,10 @@ def permanence_of(cause: str, speaking: Sequence[Reading], probabilities: Mappin
         permanence, because = Permanence.PERMANENT, "there is no way out to the service"
     elif cause == "remote_service_error" and _REFUSED.search(text):
         permanence, because = Permanence.PERMANENT, "the service answered, and refuses"
-    elif cause == "remote_service_error" and first is None:
-        permanence, because = Permanence.UNCLEAR, "no line says whether the service did not answer or refused"
+    elif not speaking and permanence is Permanence.TRANSIENT:
+        permanence, because = Permanence.UNCLEAR, "no line says it by itself"
+    elif cause == "remote_service_error" and said(_NOT_TRUSTED, text):
+        permanence, because = Permanence.UNCLEAR, "the certificate of the service is not trusted here: whether other nodes know it is not said"
     elif cause == "remote_service_error" and permanence is Permanence.TRANSIENT and said(_NO_ANSWER, text):
         permanence, because = Permanence.UNCLEAR, "the service was not reached at all: whether there is a way out from other nodes is not said"
     elif cause == "file_not_found" and _another_wrote_it(speaking):

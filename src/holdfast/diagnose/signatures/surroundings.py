@@ -108,7 +108,7 @@ SIGNATURES = (
             "DisruptionTarget", "TerminationByKubelet", "graceful node shutdown", "maintenance event", "preemption signal", "spot instance … reclaim",
             "evicted by priority", "Scheduled event Preempt", "Handling auto-requeue signal", "DUE TO JOB REQUEUE", "due to job requeue", "interruption notice",
         ),
-        unless=("not preempted", "preempted: 0", "Preemption … enabled", "checking for preempt"),
+        unless=("not preempted", "preempted: 0", "Preemption … enabled", "checking for preempt", "nodes are available"),
         source="Slurm: 'CANCELLED AT … DUE TO PREEMPTION'; LSF TERM_PREEMPT; Kubernetes pod disruption conditions; EC2 spot instance interruption notices",
         example="slurmstepd: error: *** JOB 77 ON n3 CANCELLED AT 2026-11-16T04:05:06 DUE TO PREEMPTION ***",
     ),
