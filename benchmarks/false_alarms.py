@@ -19,11 +19,14 @@ from dataclasses import dataclass
 import numpy as np
 from harness.measure import Report, arguments, say
 
+from holdfast.detect.phases import Phases
 from holdfast.detect.silent_node import Heard, SilentNode
-from holdfast.detect.silent_rank import Look, SilentRank
+from holdfast.detect.silent_rank import HangLimits, judge
 from holdfast.detect.slow_rank import SlowRank
+from holdfast.detect.standstill import Sight
 from holdfast.domain.job import Policy
 from holdfast.domain.plan import Plan
+from holdfast.domain.signs import COLLECTIVE, DATA, ELSEWHERE, Signs
 from holdfast.recover.candidates import Fleet
 from holdfast.recover.costs import Costs
 from holdfast.recover.slow import LEAST, Held, leave
@@ -119,34 +122,50 @@ def quiet(detector: SilentNode, node: str, since: float, lasts_s: float, *, conn
 
 
 def play_ranks(days: float, *, seed: int) -> int:
-    """Eight ranks of one node in step; how many were called hung or stopped though each went on."""
-    dice, detector = random.Random(1000 + seed), SilentRank()
-    now, step, cpu, found = 0.0, 0, 0.0, 0
+    """Eight ranks of one node in step; how many were called hung or stopped though each went on. What was told as a pause is remembered, as control does."""
+    dice, phases, longest_s, standing = random.Random(1000 + seed), Phases(), dict[str, float](), dict[str, float]()
+    now, step, found, told = 0.0, 0, 0, -1.0
     phase, since, until, beat_at = "start", 0.0, 40.0, 0.0
     busy = True  # Whether the processes compute; while a file server does not answer they do not.
     while now < days * DAY_S:
         now += 1.0
-        cpu += 0.9 if busy else 0.001
         while until <= now:
+            phases.note(phase, until - since)
             beat_at = until
             phase, lasts_s, busy, step = following(dice, phase, step)
             since, until = beat_at, beat_at + lasts_s
             if phase == "step" and lasts_s < 0.5:  # Short steps pass by the dozen; the next look sees the newest of them.
                 whole = max(0, int((now - until) / lasts_s))
+                phases.note("step", lasts_s, times=whole)
                 step, beat_at, until = step + whole, beat_at + whole * lasts_s, until + whole * lasts_s
                 since = beat_at
-        looks = {
-            rank: Look(
-                pid=rank + 1, step=step, phase=phase if rank == 0 or phase != "eval" else "step", phase_since=since, beat_at=beat_at,
-                process_state="R" if busy else "D", cpu_s=cpu if rank == 0 or phase != "eval" else cpu * 0.01, steps=step, started_at=0.0,
-                stack=f"{now}" if busy else "waiting",
-            )
-            for rank in range(8)
-        }  # fmt: skip
-        for finding in detector.look(looks, now):
-            found += 1
-            say(f"FALSE ALARM after {now / DAY_S:.2f} days: {finding.because}")
+        quiet_s = now - beat_at
+        if quiet_s < 1.5:
+            longest_s.update({place: max(seconds, longest_s.get(place, 0.0)) for place, seconds in standing.items()})
+            standing.clear()
+            continue
+        gang = [seen(rank, phase, step, quiet_s, phases, busy=busy) for rank in range(8)]
+        for finding in judge(gang, HangLimits(longest_s=longest_s)):
+            if finding.kind in ("pause", "late_data"):
+                standing[finding.place] = finding.lasted_s
+            elif told != beat_at:
+                told, found = beat_at, found + 1
+                say(f"FALSE ALARM after {now / DAY_S:.2f} days: {finding.because}")
     return found
+
+
+def seen(rank: int, phase: str, step: int, quiet_s: float, phases: Phases, *, busy: bool) -> Sight:
+    """What control knows of a rank that does not move: rank 0 evaluates alone, and the others wait for it; all wait for the file server; or all compute."""
+    waits = phase == "eval" and rank > 0
+    own = "step" if waits else phase
+    idle_s = quiet_s if waits or not busy else 0.0
+    inside = COLLECTIVE if waits else DATA if not busy else ELSEWHERE
+    signs = Signs(
+        quiet_s=quiet_s, usual_s=phases.usual_s(own), quick=phases.quick and own == "step", process_state="S" if busy else "D", inside=inside,
+        place=f"train.py:{inside}:{1 + (phase == 'eval')}", stack_s=quiet_s - 1.5, sampled_s=1.0, main_idle_s=idle_s, own_idle_s=idle_s,
+        children_idle_s=quiet_s, io_idle_s=quiet_s,
+    )  # fmt: skip
+    return Sight(rank=rank, node="n0", phase=own, step=step, signs=signs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

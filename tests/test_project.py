@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import os
 import re
 import shutil
@@ -128,6 +129,15 @@ def test_the_readme_names_what_a_newcomer_needs() -> None:
     text = (ROOT / "README.md").read_text()
     missing = [word for word in ("make demo", "make test", "make bench", "holdfast run", "import holdfast", "docs/", "Apache") if word not in text]
     assert not missing
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "benchmarks").rglob("*.py")), ids=lambda file: str(file.relative_to(ROOT / "benchmarks")))
+def test_what_a_benchmark_takes_from_holdfast_is_there(file: Path) -> None:
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "holdfast":
+            module = importlib.import_module(node.module or "")
+            for name in node.names:
+                assert hasattr(module, name.name) or importlib.util.find_spec(f"{node.module}.{name.name}"), f"{node.module} has no {name.name}"
 
 
 def test_every_make_target_is_explained_and_phony() -> None:

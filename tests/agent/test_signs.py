@@ -169,6 +169,25 @@ def test_a_rank_that_was_stopped_together_with_its_agent_is_not_taken_for_stoppe
     assert doing() is Doing.STOPPED, "the agent runs, and the rank does not"
 
 
+def test_a_collective_that_does_not_end_on_a_gpu_is_pending_for_as_long_as_nothing_changes() -> None:
+    signs, unfinished = SignsOfRank(), frozenset({("default_pg (0)", 7)})
+    answers = {20: frozenset({("default_pg (0)", 8)}), 60: frozenset()}
+
+    def pending() -> frozenset[tuple[str, int]]:
+        return answers.get(max((at for at in answers if at <= now), default=0), unfinished)
+
+    seen = {}
+    for now in range(80):
+        signs.look(7, [], lambda: "", float(now), pending=pending)
+        seen[now] = signs.pending_s
+    assert seen[18] is not None
+    assert seen[18] > 10
+    assert min(seen[now] or 0.0 for now in range(20, 26)) < 4.0, "another one was begun"
+    assert seen[58] is not None
+    assert seen[58] > 25
+    assert seen[79] is None, "it has ended"
+
+
 def test_a_beat_begins_anew(see: See) -> None:
     signs = SignsOfRank()
     for now in range(10):

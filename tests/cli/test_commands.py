@@ -62,6 +62,22 @@ def test_other_signals_stop_gracefully_with_their_own_code(state: Path, signum: 
     assert list(job.kept.glob("save-*-0"))
 
 
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_ctrl_c_reaches_a_script_without_our_lines_as_ctrl_c(state: Path, wrapped: bool) -> None:
+    script, kept = state / "own.py", state / "kept"
+    script.write_text(
+        "import pathlib, sys, time\nkept = pathlib.Path(sys.argv[1])\ntry:\n    (kept / 'began').touch()\n    time.sleep(600)\n"
+        "except KeyboardInterrupt:\n    (kept / 'saved').touch()\n"
+    )
+    kept.mkdir()
+    line = ["--no-python", "sh", "-c", f"{sys.executable} {script} {kept}; exit 0"] if wrapped else [script, kept]
+    with subprocess.Popen([sys.executable, "-m", "holdfast.cli", "run", "--name", "job", *map(str, line)], env=environment(HOLDFAST_STATE=str(state))) as run:
+        eventually(lambda: (kept / "began").exists(), what="the script")
+        run.send_signal(signal.SIGINT)
+        assert run.wait(30) == 130
+    assert (kept / "saved").exists()
+
+
 def test_a_lost_terminal_stops_the_job_gracefully(state: Path) -> None:
     leader, terminal = pty.openpty()
     kept = state / "kept"

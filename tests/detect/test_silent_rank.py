@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.detect.silent_rank import EARLY_S, IDLE_LIMIT_S, WORK_LIMIT_S, HangLimits, judge
+from holdfast.detect.silent_rank import EARLY_S, IDLE_LIMIT_S, ON_GPU_S, WORK_LIMIT_S, HangLimits, judge
 from holdfast.detect.standstill import Doing, Sight
 from holdfast.domain.finding import Finding
 from holdfast.domain.signs import BEGUN, COLLECTIVE, DATA, ELSEWHERE, Signs
@@ -50,6 +50,11 @@ def judged(*sights: Sight, **limits: Any) -> list[tuple[str, tuple[int, ...]]]:
 def one(*sights: Sight, **limits: Any) -> Finding:
     (finding,) = judge(sights, HangLimits(**limits))
     return finding
+
+
+def waits_on_gpu(rank: int, quiet_s: float = 9.0, **more: Any) -> Sight:
+    """`loss.item()`: the main thread runs all the while, and the GPU is in a collective."""
+    return works(rank, quiet_s, **{"on_gpu": True, "main_idle_s": 0.0, "pending_s": quiet_s - 3.0, "place": ALL_REDUCE, "where": "train.py:20", **more})
 
 
 # Everybody waits.
@@ -99,6 +104,27 @@ def test_a_backward_pass_waits_when_its_main_thread_does_not_run_and_computes_wh
     assert waits(0, inside=BEGUN).doing is Doing.WAITS
     assert waits(0, inside=BEGUN, main_idle_s=0.0).doing is Doing.WORKS
     assert waits(0, alone=True).doing is Doing.IDLE, "of a gang of one nobody else can be waited for"
+
+
+def test_a_gang_that_waits_on_its_gpus_is_told_as_a_pause_and_acted_on_after_two_minutes() -> None:
+    gang = [waits_on_gpu(rank, 21.0) for rank in range(2)]
+    assert judged(*gang) == [("pause", (0,)), ("pause", (1,))]
+    assert "it waits for its GPU, which is in a collective" in one(gang[0], waits(1, 15.0)).evidence[0]
+    assert judged(waits_on_gpu(0, ON_GPU_S), waits(1, ON_GPU_S)) == [("silent_rank", (0, 1))]
+    assert judged(waits_on_gpu(0, ON_GPU_S), waits(1, ON_GPU_S), by_phase={"": 0.0}) == [("pause", (0,))], "--hang-limit off"
+
+
+@pytest.mark.parametrize(
+    "doubt", [{"pending_s": None}, {"pending_s": 1.0}, {"on_gpu": False}, {"inside": DATA}, {"main_idle_s": 9.0}], ids=str
+)  # fmt: skip
+def test_a_rank_that_computes_or_sleeps_beside_a_collective_on_its_gpu_excuses_those_who_wait(doubt: dict[str, Any]) -> None:
+    assert judged(waits_on_gpu(0, ON_GPU_S + 60.0, **doubt), waits_on_gpu(1, ON_GPU_S + 60.0))[0][0] in ("pause", "late_data")
+
+
+def test_a_place_where_a_gang_once_waited_for_its_gpus_is_given_ten_times_as_long() -> None:
+    gang = [waits_on_gpu(rank, 600.0) for rank in range(2)]
+    assert judged(*gang, longest_s={ALL_REDUCE: 90.0}) == [("pause", (0,)), ("pause", (1,))]
+    assert judged(*gang, longest_s={ALL_REDUCE: 30.0}) == [("silent_rank", (0, 1))]
 
 
 def test_who_is_behind_or_elsewhere_is_named() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.domain.collective import Collective
-from holdfast.observe.flight_recorder import collectives, read_json, read_pickle
+from holdfast.observe.flight_recorder import collectives, pending, read_json, read_pickle
 
 # As torch 2.13.0 (CPU) wrote it on rank 0 of two, which waited in the third all_reduce; shapes, threads and times left out.
 GLOO = (
@@ -33,6 +33,15 @@ def entry(sequence: int, group: tuple[str, str] = ("0", "default_pg"), **more: A
 def test_the_newest_collective_of_a_real_dump_is_the_one_the_rank_waits_in() -> None:
     expected = Collective(group="default_pg (0)", sequence=3, operation="gloo:all_reduce", done=False, members=(0, 1))
     assert read_json(GLOO.encode()) == (expected,)
+
+
+def test_what_a_gpu_has_not_ended_is_the_newest_collective_of_a_group_that_was_seen_to_end_others() -> None:
+    group = ("5", "undefined")
+    entries = [entry(1, state="completed"), entry(2), entry(1, group), entry(1, ("6", "dp"), retired=True), entry(2, ("6", "dp"), retired=True)]
+    assert pending({"entries": entries}) == {("default_pg (0)", 2)}, "5 was never seen to end one, and all of 6 have ended"
+    assert pending(json.loads(GLOO)) == frozenset(), "gloo's are the processor's"
+    with pytest.raises(ValueError, match="no list of entries"):
+        pending({"entries": 3})
 
 
 def test_groups_are_told_apart_and_point_to_point_is_left_out() -> None:

@@ -14,7 +14,7 @@ from holdfast.checkpoint.found import list_complete
 from holdfast.domain.beat import GUARDED, RESTORED, STOPPING, WAS_FINITE
 
 
-def endless(*, total: int = 100_000, meet: bool = False, child: bool = False) -> None:
+def endless(*, total: int = 100_000, meet: bool = False, child: bool = False, late: bool = False) -> None:
     import torch
     import torch.distributed as dist
 
@@ -23,9 +23,11 @@ def endless(*, total: int = 100_000, meet: bool = False, child: bool = False) ->
     if meet:
         dist.init_process_group("gloo")
     state = {"step": 0}
-    if not child:
+    if not child and not late:
         signal.signal(signal.SIGTERM, lambda number, frame: print("the script's own handler", flush=True))
     run = holdfast.guard(state=state, save_every=0)
+    if late:
+        signal.signal(signal.SIGTERM, lambda number, frame: print("the script's own handler", flush=True))
     if child and os.fork() == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(60)
@@ -43,6 +45,16 @@ def endless(*, total: int = 100_000, meet: bool = False, child: bool = False) ->
 
 def options(tmp_path: Path, generation: int = 1) -> dict[str, str]:
     return {"HOLDFAST_CHECKPOINTS": str(tmp_path / "checkpoints"), "HOLDFAST_GENERATION": f"{generation}", "HOLDFAST_RESTORE": ""}
+
+
+def test_a_handler_that_the_script_sets_after_guard_is_called_and_does_not_keep_the_run_from_leaving(tmp_path: Path) -> None:
+    with Gang(tmp_path, endless, env=options(tmp_path), late=True) as gang:
+        gang.wait_for_step(5)
+        gang.signal(0, signal.SIGTERM)
+        assert gang.wait() == [143], gang.log()
+        assert "the script's own handler" in gang.log()
+        assert "asked to stop: leaving after step" in gang.log()
+    assert list_complete(tmp_path / "checkpoints")
 
 
 def test_a_run_that_is_asked_to_stop_saves_and_leaves_with_143_and_skips_what_follows_the_loop(tmp_path: Path) -> None:

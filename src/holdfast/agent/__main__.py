@@ -395,7 +395,8 @@ class Agent:
         return {"because": f"the agent died while it started its ranks: {sorted(found) or 'none'} are found, {missing} are not"}
 
     async def _stop_gang(self, effect: StopGang) -> dict[str, Any]:
-        how = "term" if effect.graceful or not self._watch.all_guarded(effect.generation) else "kill"
+        guarded = self._watch.all_guarded(effect.generation)
+        how = "int" if effect.interrupt and not guarded else "term" if effect.graceful or not guarded else "kill"
         cannot = {} if effect.graceful else parting.why_not(self._watch, Path(self._spec.shared_memory), effect.generation)
         parent = await self._living_parent()
         try:

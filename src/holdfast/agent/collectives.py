@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import time
 from collections.abc import Mapping
@@ -20,14 +21,17 @@ from holdfast.agent import tree
 from holdfast.domain.collective import Collective
 from holdfast.observe import flight_recorder, nccl_inspector, nccl_ras
 
+_GPUS = Path("/dev/nvidiactl")
 _ANSWER_WITHIN_S = 2.0  # Less than a capture of stacks may take, which waits for this too.
 _BUFFERS = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _DUMPS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 
 
 def flight_path(directory: Path, generation: int, rank: int, environment: Mapping[str, str]) -> Path | None:
-    """The pipe of a worker whose flight recorder is on, made before the worker starts; None where it is not."""
-    if not any(environment.get(name, "0").strip().isdigit() and int(environment.get(name, "0")) > 0 for name in _BUFFERS):
+    """The pipe of a worker whose flight recorder is on, made before the worker starts; None where it is not. With GPUs torch has it on unless it is told not
+    to."""
+    sizes = [environment[name].strip() for name in _BUFFERS if environment.get(name, "").strip().isdigit()]
+    if not any(map(int, sizes)) and (sizes or not _GPUS.exists()):
         return None
     path = directory / f"flight-{generation}-{rank}"
     with contextlib.suppress(FileExistsError):
@@ -51,7 +55,7 @@ async def gather(pids: Mapping[int, int], directory: Path, generation: int, envi
 async def _recorded(pids: Mapping[int, int], directory: Path, generation: int, environment: Mapping[str, str]) -> dict[int, tuple[Collective, ...]]:
     """By our own pipe where the worker answers there, else what torch's watchdog left."""
     asked = {rank: directory / f"flight-{generation}-{rank}" for rank in pids}
-    waiting = {rank: path.with_suffix(".json") for rank, path in asked.items() if _ask(path)}
+    waiting = {rank: path.with_suffix(".json") for rank, path in asked.items() if ask(path)}
     found: dict[int, tuple[Collective, ...]] = {}
     deadline = time.monotonic() + _ANSWER_WITHIN_S
     while waiting and time.monotonic() < deadline:
@@ -72,8 +76,18 @@ async def _recorded(pids: Mapping[int, int], directory: Path, generation: int, e
     return {rank: ones for rank, ones in found.items() if ones}
 
 
-def _ask(path: Path) -> bool:
-    """False when nobody waits at the pipe."""
+def pending(path: Path) -> frozenset[tuple[str, int]]:
+    """Returns which collectives of a rank had not ended on its GPU when it was asked last, if it answered; and asks again."""
+    try:
+        found = flight_recorder.pending(json.loads(path.with_suffix(".json").read_bytes()))
+    except (OSError, ValueError):
+        found = frozenset()
+    ask(path)
+    return found
+
+
+def ask(path: Path) -> bool:
+    """False when no worker waits at the pipe."""
     try:
         path.with_suffix(".json").unlink(missing_ok=True)
         fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -48,6 +48,9 @@ _SYSTEM_CALLS: Final = {
 _READ: Final = {"x86_64": 0, "aarch64": 63}
 
 
+Pending = Callable[[], frozenset[tuple[str, int]]]  # Group and number of each collective that has not ended on the rank's GPU.
+
+
 class Frame(NamedTuple):
     file: str
     function: str
@@ -66,6 +69,7 @@ class SignsOfRank:
     io_idle_s: float = 0.0
     stack_s: float | None = None
     sampled_s: float | None = None
+    pending_s: float | None = None
     inside: str = ""
     doing: str = ""
     state: str = ""
@@ -78,12 +82,15 @@ class SignsOfRank:
     _stable: tuple[Frame, ...] | None = None  # The user's frames that have not changed since it fell quiet, outermost first,
     _below: str = ""  # the function below them if that is the same in all samples,
     _shown: Frame | None = None  # and the newest frame of it.
+    _pending: frozenset[tuple[str, int]] = frozenset()  # The collectives that have not ended on its GPU.
     _asked_s: float | None = None  # Since it was asked for its stack.
     _next_sample_s: float = 0.0
 
-    def look(self, beat_ns: int, processes: Sequence[Process], sample: Callable[[], str], now: float, *, ask_after_s: float = 0.0) -> None:
-        """Takes a look. The first of `processes` is the rank's own. `sample` returns the answer to the question before, and asks again; that is not done
-        before the rank has been quiet for `ask_after_s`."""
+    def look(
+        self, beat_ns: int, processes: Sequence[Process], sample: Callable[[], str], now: float, *, ask_after_s: float = 0.0, pending: Pending = frozenset,
+    ) -> None:  # fmt: skip
+        """Takes a look. The first of `processes` is the rank's own. `sample` returns the answer to the question before, and asks again, and so does `pending`;
+        that is not done before the rank has been quiet for `ask_after_s`."""
         passed_s = 0.0 if self._looked_at is None else now - self._looked_at
         if passed_s > _LOOK_MAX_S:
             passed_s, self._asked_s = _LOOK_USUAL_S, None  # And an answer to a question from before is not where the rank is.
@@ -98,7 +105,7 @@ class SignsOfRank:
         if self.quiet_s >= max(QUIET_AFTER_S, ask_after_s):
             self._look_at_main_thread(processes, passed_s)
             self._look_at_files(processes, passed_s)
-            self._look_at_stack(sample, passed_s)
+            self._look_at_stack(sample, pending, passed_s)
             self.doing = what_it_does(processes[0].pid) if processes and self.state not in ("R", "T") else ""
 
     @property
@@ -110,15 +117,15 @@ class SignsOfRank:
             quiet_s=self.quiet_s, usual_s=usual_s, quick=quick, process_state=self.state, stopped_s=self.stopped_s, inside=self.inside, doing=self.doing,
             place=self._place(), where=self._where(), stack_s=self.stack_s, sampled_s=self.sampled_s,
             main_idle_s=self.main_idle_s, own_idle_s=self.own_idle_s, children_idle_s=self.children_idle_s, io_idle_s=self.io_idle_s,
-            on_gpu=on_gpu, group_timeout_s=group_timeout_s,
+            on_gpu=on_gpu, pending_s=self.pending_s, group_timeout_s=group_timeout_s,
         )  # fmt: skip
 
     def _moved(self, beat_ns: int) -> None:
         self._beat_ns, self.quiet_s = beat_ns, 0.0
-        self.stack_s = self.sampled_s = self._stable = self._shown = self._io_bytes = self._main = None
+        self.stack_s = self.sampled_s = self.pending_s = self._stable = self._shown = self._io_bytes = self._main = None
         self.main_idle_s = 0.0
         self.inside = self.doing = self._below = ""
-        self._stack, self._asked_s, self._next_sample_s = (), None, 0.0
+        self._stack, self._pending, self._asked_s, self._next_sample_s = (), frozenset(), None, 0.0
 
     def _look_at_processor(self, processes: Sequence[Process], passed_s: float) -> None:
         used = {process.pid: process.cpu_s for process in processes}
@@ -143,15 +150,17 @@ class SignsOfRank:
         self.io_idle_s = 0.0 if busy or self._io_bytes is None else self.io_idle_s + passed_s
         self._io_bytes = moved
 
-    def _look_at_stack(self, sample: Callable[[], str], passed_s: float) -> None:
+    def _look_at_stack(self, sample: Callable[[], str], pending: Pending, passed_s: float) -> None:
         self.stack_s = self.stack_s + passed_s if self.stack_s is not None else None
         self.sampled_s = self.sampled_s + passed_s if self.sampled_s is not None else None
+        self.pending_s = self.pending_s + passed_s if self.pending_s is not None else None
         self._asked_s = self._asked_s + passed_s if self._asked_s is not None else None
         if self.quiet_s < self._next_sample_s:
             return
-        text, fresh = sample(), self._asked_s is not None and self._asked_s <= _FRESH_S
+        text, unfinished, fresh = sample(), pending(), self._asked_s is not None and self._asked_s <= _FRESH_S
         self._asked_s = 0.0
         if fresh:
+            self._take_pending(unfinished)
             self._next_sample_s = self.quiet_s + _SAMPLE_SHARE * self.quiet_s
             if text:
                 self._take(place_of(text))
@@ -174,6 +183,13 @@ class SignsOfRank:
         self._stable = self._stable[:same]
         shown = [*self._stable, *(frames[same : same + 1] if self._below else ())]
         self._shown = shown[-1] if shown else None
+
+    def _take_pending(self, unfinished: frozenset[tuple[str, int]]) -> None:
+        if not unfinished:
+            self.pending_s = None
+        elif unfinished != self._pending:
+            self.pending_s = 0.0
+        self._pending = unfinished
 
     def _place(self) -> str:
         if self._stable is None:

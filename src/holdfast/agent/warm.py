@@ -802,7 +802,7 @@ class Parent:
     def _begin_stop(self, stop_id: str, generation: int | None, how: str, grace_s: float, keep: frozenset[int] = frozenset()) -> None:
         """A second stop of the same generation joins the first, and can only shorten it."""
         now = time.monotonic()
-        deadline_s = now + grace_s if how == "term" else now
+        deadline_s = now if how == "kill" else now + grace_s
         for stop in self._stops:
             if stop.generation == generation:
                 stop.ids.append(stop_id)
@@ -810,12 +810,16 @@ class Parent:
                 stop.deadline_s = min(stop.deadline_s, deadline_s) if stop.phase != "kill" else stop.deadline_s
                 return
         self._stops.append(Stop(ids=[stop_id], generation=generation, phase="ask", began_s=now, deadline_s=deadline_s, keep=keep))
-        if how == "term":
-            # SIGCONT first: a stopped process would keep its SIGTERM until somebody else lets it go on.
-            _signal_all(self._members(generation, keep), signal.SIGCONT)
-            _signal_all([child.pid for child in self._workers(generation) if child.pid not in keep], signal.SIGTERM)
-        else:
+        if how == "kill":
             self._advance_stops()
+            return
+        # SIGCONT first: a stopped process would keep its SIGTERM until somebody else lets it go on.
+        _signal_all(self._members(generation, keep), signal.SIGCONT)
+        workers = [child for child in self._workers(generation) if child.pid not in keep]
+        # Ctrl-C in a terminal reaches what a shell script runs as well, and the script waits for it.
+        groups = [child.pid for child in workers if how == "int" and not child.order.python]
+        _signal_all([-pid for pid in groups], signal.SIGINT)
+        _signal_all([child.pid for child in workers if child.pid not in groups], signal.SIGINT if how == "int" else signal.SIGTERM)
 
     def _advance_stops(self) -> None:
         for stop in list(self._stops):
@@ -984,8 +988,8 @@ def _places(command: dict[str, Any]) -> dict[int, tuple[int, str | None]]:
 
 def _how_to_stop(command: dict[str, Any]) -> tuple[str, float]:
     how, grace_s = command.get("how", "term"), command.get("grace_s", 0)
-    if how not in ("term", "kill"):
-        raise Refusal(f"how is 'term' or 'kill', not {how!r}")
+    if how not in ("int", "term", "kill"):
+        raise Refusal(f"how is 'int', 'term' or 'kill', not {how!r}")
     if not isinstance(grace_s, (int, float)) or not 0 <= grace_s <= 86_400:
         raise Refusal(f"grace_s is a number of seconds up to a day, not {grace_s!r}")
     return how, float(grace_s)

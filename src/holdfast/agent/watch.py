@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from holdfast.agent import tree
+from holdfast.agent import collectives, tree
 from holdfast.agent.signs import SignsOfRank
 from holdfast.detect.growth import Growth, Leak
 from holdfast.detect.phases import Phases
@@ -80,9 +80,9 @@ class Watch:
 
     def __init__(
         self, directory: Path, sample_stack: Callable[[int, int, int], str], phases: Mapping[str, Sequence[float]] | None = None,
-        left_for: Callable[[int], tuple[float, float]] = left_for,
+        left_for: Callable[[int], tuple[float, float]] = left_for, pending: Callable[[Path], frozenset[tuple[str, int]]] = collectives.pending,
     ) -> None:  # fmt: skip
-        self._directory, self._left_for = directory, left_for
+        self._directory, self._left_for, self._pending = directory, left_for, pending
         self._sample_stack = sample_stack
         self._workers: dict[int, _Worker] = {}
         self._phases = Phases()
@@ -295,10 +295,14 @@ class Watch:
         def sample() -> str:
             return self._sample_stack(worker.generation, worker.rank, worker.pid)
 
+        def pending() -> frozenset[tuple[str, int]]:
+            return self._pending(self._named("flight", worker.generation, worker.rank)) if _table(worker).get(GPU_SIZE, 0.0) > 0 else frozenset()
+
         if beat is None:  # It does not beat, so it is not known whether it moves. That it is stopped is seen all the same.
             worker.signs.look(time.monotonic_ns(), processes, sample, now)
         else:
-            worker.signs.look(beat.at_ns, processes, sample, now, ask_after_s=0.0 if self._phases.quick else self._phases.late_after_s(beat.phase))
+            ask_after_s = 0.0 if self._phases.quick else self._phases.late_after_s(beat.phase)
+            worker.signs.look(beat.at_ns, processes, sample, now, ask_after_s=ask_after_s, pending=pending)
 
     def _signs_of(self, worker: _Worker) -> Signs | None:
         beat = worker.beat

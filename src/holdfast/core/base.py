@@ -16,6 +16,7 @@ PERMANENT_CODE = 80  # `holdfast run` exits with this when it judged that trying
 BROKEN_CODE = 81  # And with this when Holdfast itself could not go on.
 GOES_CODE = 143  # And with this when its nodes are taken away and it can be resumed elsewhere: as after SIGTERM, which is how that is usually said.
 TIME = "time"  # The deadline of a job that waits: it has been run for as long as it may.
+_CTRL_C_CODE = 130  # With this one a stop was asked for by SIGINT.
 LIMIT_CODE = 124  # And with this when the job was stopped because its time was over, as timeout(1) does.
 
 
@@ -101,7 +102,10 @@ class Base:
     def _stop_on(self, node: str, generation: int, *, graceful: bool, because: str) -> None:
         policy = self._policy
         grace_s = leaving.grace_s(self.state) if graceful else policy.abort_grace_s
-        self._emit(StopGang(id=self._id(), generation=generation, node=node, because=because, graceful=graceful, grace_s=grace_s))
+        interrupt = graceful and self.state.stop is not None and self.state.stop.code == _CTRL_C_CODE
+        self._emit(
+            StopGang(id=self._id(), generation=generation, node=node, because=because, graceful=graceful, grace_s=grace_s, interrupt=interrupt)
+        )
 
     def _stop_standing(self, gang: Gang, *, graceful: bool, because: str) -> None:
         for node in self._standing(gang):

@@ -2,8 +2,8 @@
 
 Sees        what each rank does (`standstill.py`), how long it has been quiet, how long its phase usually lasts, which pauses ended by themselves before.
 Says        `silent_rank` when every rank waits in a collective and nothing is at work: after 8 s where a hundred quick steps were seen, else after what is
-            unusual for the phase. `stopped_rank` for a process that the kernel does not run. And `silent_rank` for ranks outside a collective that are beyond
-            their limit: until then they are a `pause`, or `late_data`.
+            unusual for the phase; after two minutes where one of them waits on its GPU, told as a `pause` until then. `stopped_rank` for a process that the
+            kernel does not run. And `silent_rank` for ranks outside a collective that are beyond their limit: until then they are a `pause`, or `late_data`.
 Is silent   about the progress of a script without our lines, which does not beat: that it is stopped is seen all the same.
 Is wrong    when all ranks wait in a collective for something outside the gang, or for a transfer that moves less than 64 KiB a second; and when a pause is
             longer than its limit: ten minutes for a rank that does nothing, half an hour for one that works (two hours where nobody waits for it), never less
@@ -24,9 +24,10 @@ from holdfast.detect.late_data import late_data
 from holdfast.detect.pause import in_time, is_late, pause
 from holdfast.detect.standstill import STOPPED_S, Doing, Sight, ranks_in_words
 from holdfast.domain.finding import Finding
-from holdfast.domain.signs import BEGUN, COLLECTIVE
+from holdfast.domain.signs import BEGUN, COLLECTIVE, Signs
 
 EARLY_S: Final = 8.0  # All ranks have waited for this long, where steps are quick.
+ON_GPU_S: Final = 120.0  # A collective on a GPU may stand behind long work of the same GPU, which looks no different from outside.
 SAME_STACK_S: Final = 4.0  # And their stacks have not changed for this long.
 STOPPED_BESIDE_OTHERS_S: Final = 20.0  # A rank is stopped, and others do something that need not wait for it.
 IDLE_LIMIT_S: Final = 600.0
@@ -54,6 +55,10 @@ class HangLimits:
     def known_s(self, place: str) -> float:
         """Returns the longest pause that ended by itself at a place."""
         return _longest(self.longest_s, place)
+
+    def on_gpu_s(self, signs: Signs) -> float:
+        """Returns after how long a gang that waits on its GPUs is taken for hung."""
+        return max(signs.usual_s, ON_GPU_S, GROWS * max(self.known_s(signs.place), _longest(self.struck_s, signs.place)))
 
     def limit_s(self, sight: Sight) -> float | None:
         """Returns after how long a rank outside a collective is taken for hung; None: never."""
@@ -121,9 +126,9 @@ def _all_wait(waiting: Sequence[Sight], limits: HangLimits) -> tuple[Finding, ..
     for sight in waiting:
         signs, asked_s = sight.signs, limits.asked_s(sight.phase)
         assert signs is not None
-        least_s = EARLY_S if signs.quick else signs.usual_s
+        least_s = limits.on_gpu_s(signs) if sight.waits_on_gpu else EARLY_S if signs.quick else signs.usual_s
         if asked_s == 0.0 or signs.quiet_s < min(least_s, asked_s or least_s) or (signs.stack_s or 0.0) < SAME_STACK_S:
-            return ()
+            return _waits_on_gpus(waiting, limits)
     if not waiting:
         return ()
     culprits = _odd_ones(waiting)
@@ -138,6 +143,15 @@ def _all_wait(waiting: Sequence[Sight], limits: HangLimits) -> tuple[Finding, ..
             because=f"every rank waits in a collective and nothing is at work: {said}", evidence=_evidence(waiting),
         ),
     )  # fmt: skip
+
+
+def _waits_on_gpus(waiting: Sequence[Sight], limits: HangLimits) -> tuple[Finding, ...]:
+    """Says that nobody gets further, before it is time to act."""
+    late = [
+        (sight, limits.on_gpu_s(sight.signs)) for sight in waiting
+        if sight.signs is not None and sight.waits_on_gpu and is_late(sight, limits.known_s(sight.signs.place))
+    ]  # fmt: skip
+    return tuple(pause(sight, [other for other in waiting if other is not sight], limits.asked_s(sight.phase) or limit_s) for sight, limit_s in late)
 
 
 def _odd_ones(waiting: Sequence[Sight]) -> Sequence[Sight]:

@@ -2,7 +2,7 @@
 
     moves     it has beaten lately, or it is not known not to
     stopped   the kernel does not run it: SIGSTOP, a suspended terminal
-    waits     in a collective, and nothing of it is at work: it waits for the others, whatever processor time the waiting takes
+    waits     in a collective, on the processor or on its GPU, and nothing of it is at work: it waits for the others, whatever processor time that takes
     works     outside a collective: it computes, reads or writes, or a process below it does
     idle      outside a collective, and nothing of it is at work: it sleeps, or waits for a socket, a pipe, a file, a lock, a process
     unseen    its stack could not be read
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from holdfast.domain.signs import BEGUN, COLLECTIVE, DATA, Signs
+from holdfast.domain.signs import BEGUN, COLLECTIVE, DATA, ELSEWHERE, Signs
 
 STOPPED_S: Final = 3.0  # A process that is stopped for this long is not stopped by chance.
 IDLE_S: Final = 3.0  # A process that uses no processor for this long does nothing.
@@ -75,11 +75,19 @@ class Sight:
     def has_late_data(self) -> bool:
         return self.signs is not None and self.signs.inside == DATA
 
+    @property
+    def waits_on_gpu(self) -> bool:
+        """Whether its main thread waits for a GPU, by running all the while, and the GPU for a collective: `loss.item()` while the others are elsewhere."""
+        signs = self.signs
+        if signs is None or self.alone or not signs.on_gpu or signs.inside not in (BEGUN, ELSEWHERE):
+            return False
+        return signs.main_idle_s < IDLE_S and signs.pending_s is not None and signs.pending_s >= IDLE_S
+
     def _waits(self, signs: Signs) -> bool:
         """Where collectives were begun before, a main thread that runs computes, and one that does not waits for them."""
         if self.alone:
             return False
-        return signs.inside == COLLECTIVE or (signs.inside == BEGUN and signs.main_idle_s >= IDLE_S)
+        return signs.inside == COLLECTIVE or (signs.inside == BEGUN and signs.main_idle_s >= IDLE_S) or self.waits_on_gpu
 
     def _gets_further(self, signs: Signs) -> bool:
         """Whether something is at work although its stack is that of a wait: a child, a transfer, or the thread itself, from one collective to the next."""
@@ -92,6 +100,8 @@ class Sight:
         if signs is None:
             return "moves"
         at = f"in {signs.where}" if signs.where else "at a place that cannot be seen"
+        if self.waits_on_gpu:
+            return f"{at}: it waits for its GPU, which is in a collective"
         busy = [
             said for said, idle_s in (("computes", signs.own_idle_s), ("its processes compute", signs.children_idle_s), ("reads or writes", signs.io_idle_s))
             if idle_s < IDLE_S

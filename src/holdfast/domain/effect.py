@@ -113,6 +113,7 @@ class StopGang:
     because: str
     graceful: bool  # True: SIGTERM and `grace_s` to save and leave. False: the gang is broken, nothing is worth waiting for.
     grace_s: float
+    interrupt: bool = False  # A person pressed Ctrl-C: a script without our lines gets SIGINT instead of SIGTERM, as under torchrun.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

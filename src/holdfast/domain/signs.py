@@ -34,4 +34,5 @@ class Signs:
     children_idle_s: float = 0.0  # since a process below it did,
     io_idle_s: float = 0.0  # and since one of them read or wrote.
     on_gpu: bool = False  # Its main thread may wait for a GPU by running all the while.
+    pending_s: float | None = None  # Since when a collective that it has given to its GPU has not ended there, and no other was given or ended. None: none.
     group_timeout_s: float | None = None  # After how long torch itself ends a collective that does not end.

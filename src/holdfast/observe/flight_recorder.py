@@ -47,10 +47,24 @@ def collectives(dump: object) -> tuple[Collective, ...]:
     return tuple(_collective(group, entry, configs if isinstance(configs, Mapping) else {}) for group, entry in sorted(newest.items()))
 
 
+def pending(dump: object) -> frozenset[tuple[str, int]]:
+    """The collectives that were given to a GPU and have not ended: of each group of NCCL's the newest, where earlier ones were seen to end. Gloo does not say
+    when one has ended. Raises ValueError when `dump` is not of a form we know."""
+    if not isinstance(dump, Mapping) or not isinstance(dump.get("entries", []), list):
+        raise ValueError("no dump of a flight recorder: it has no list of entries")
+    entries = [entry for entry in dump.get("entries", []) if isinstance(entry, Mapping) and str(entry.get("profiling_name", "")).startswith("nccl:")]
+    end_here = {_group(entry) for entry in entries if _is_done(entry)}
+    newest = {one.group: one for one in collectives({"entries": entries})}
+    return frozenset((group, one.sequence) for group, one in newest.items() if not one.done and group in end_here)
+
+
 def _collective(group: str, entry: Mapping[str, Any], configs: Mapping[str, Any]) -> Collective:
-    done = bool(entry.get("retired")) or entry.get("state") == "completed"
     operation = str(entry.get("profiling_name", ""))
-    return Collective(group=group, sequence=entry["collective_seq_id"], operation=operation, done=done, members=_members(_names(entry)[0], configs))
+    return Collective(group=group, sequence=entry["collective_seq_id"], operation=operation, done=_is_done(entry), members=_members(_names(entry)[0], configs))
+
+
+def _is_done(entry: Mapping[str, Any]) -> bool:
+    return bool(entry.get("retired")) or entry.get("state") == "completed"
 
 
 def _names(entry: Mapping[str, Any]) -> tuple[str, str]:

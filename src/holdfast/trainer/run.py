@@ -242,6 +242,8 @@ class Run:
         if timeout_s is not None:
             beats.gauges.set(GROUP_TIMEOUT, timeout_s)
         beats.enter("start")
+        if self._stop is not None:
+            self._stop.install()  # The script may have taken the signal since `guard`.
         self._split.restart(self.step)
         if self._leaving is not None:
             self._leaving.begin(self.step)

@@ -41,10 +41,12 @@ class Stop:
         self._look_at_s = monotonic() + _LOOK_EVERY_S
         self.waited_s = 0.0  # For the store, since the process began.
         self._put_back: Callable[[], object] = lambda: None
+        self._handler: object = None
 
     def install(self) -> None:
-        """Take SIGTERM, and hand it on to whoever had it; only the main thread may, elsewhere the signal keeps its meaning."""
-        if threading.current_thread() is not threading.main_thread():
+        """Takes SIGTERM, and hands it on to the handler that had it; again where the script has set one of its own since. Only the main thread may, elsewhere
+        the signal keeps its meaning."""
+        if threading.current_thread() is not threading.main_thread() or (self._handler and signal.getsignal(signal.SIGTERM) is self._handler):
             return
         owner, before = os.getpid(), signal.getsignal(signal.SIGTERM)
 
@@ -57,6 +59,7 @@ class Stop:
                 before(number, frame)
 
         signal.signal(signal.SIGTERM, asked)
+        self._handler = asked
         self._put_back = lambda: signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
     def uninstall(self) -> None:
