@@ -331,3 +331,34 @@ def test_importing_holdfast_is_quick_and_brings_no_torch() -> None:
     times = [float(subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True).stdout) for _ in range(5)]
     assert min(times) < 0.05
 
+
+
+def teacher_and_student(*, together: bool) -> None:
+    teacher, student = {"step": 0}, {"step": 0}
+    run = holdfast.guard(teacher=teacher, student=student) if together else holdfast.guard(teacher=teacher)
+    for step in run.steps(3):
+        teacher["step"] = step + 1
+    if not together:
+        run = holdfast.guard(student=student)
+    for step in run.steps(8 if together else 5):
+        student["step"] = step + 1
+    print(f"end at {teacher} {student}")
+
+
+def environment(tmp_path: Path, generation: int = 1, restore: str = "") -> dict[str, str]:
+    return {"HOLDFAST_CHECKPOINTS": str(tmp_path / "checkpoints"), "HOLDFAST_GENERATION": str(generation), "HOLDFAST_RESTORE": restore}
+
+
+def test_a_second_guard_is_told_what_a_restart_would_do_to_the_first(tmp_path: Path) -> None:
+    gang = run_gang(tmp_path, teacher_and_student, together=False, env=environment(tmp_path))
+    assert gang.log().count("this is the second guard of this script") == 1
+
+
+def test_two_trainings_with_one_guard_go_on_in_the_second_where_they_stopped(tmp_path: Path) -> None:
+    first = run_gang(tmp_path / "1", teacher_and_student, together=True, env=environment(tmp_path))
+    assert "end at {'step': 3} {'step': 8}" in first.log()
+    newest = max(list_complete(tmp_path / "checkpoints"), key=lambda one: one.step)
+    again = run_gang(tmp_path / "2", teacher_and_student, together=True, env=environment(tmp_path, 2, newest.name))
+    assert "end at {'step': 3} {'step': 8}" in again.log()
+    for gang in (first, again):
+        assert "second guard" not in gang.log()

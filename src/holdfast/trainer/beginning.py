@@ -6,6 +6,7 @@ saved.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -43,6 +44,12 @@ from holdfast.trainer.stop import Stop
 
 SAVE_EVERY = 100  # Steps, as long as nobody has said or measured anything.
 
+_SECOND_GUARD = (
+    "this is the second guard of this script. After a restart the first one would be given what the second has saved, or refuse it. Give all pieces to one "
+    "guard, each under a name of its own; a second loop then asks for the sum of the steps: run.steps(first + second)."
+)
+_guarded: set[int] = set()  # The processes in which there was one; what is forked from such a process has a number of its own.
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Beginning:
@@ -68,6 +75,9 @@ def begin(
     rejoining = current()
     if rejoining is not None:
         rejoining.guards(sharded(pieces), say)
+    elif place.plugged and place.rank == 0 and os.getpid() in _guarded:
+        say.once("second guard", _SECOND_GUARD)
+    _guarded.add(os.getpid())
     snapshots = Snapshots(place.snapshots, beginning.generation, place, pieces=pieces, say=say) if beginning and place.snapshots else None
     if place.rejoin:
         restored: Restored | None = _rejoin(rejoining, place, pieces, beats)

@@ -149,10 +149,11 @@ class Run:
 
     def _count(self, total: int) -> Iterator[int]:
         self._enter_loop(total)
+        resumed = self._restored is not None
         if self._restored is not None:
             apply_randomness(self._restored.randomness)
             self._restored = None
-        if next_draw(self._left_out, self._draw) >= total:
+        if not resumed and next_draw(self._left_out, self._draw) >= total:
             self._say.once(
                 "nothing", f"run.steps({total}) gives nothing: this run has done {self.step} steps, and {total} is how many it does in all. "
                 f"For {total} more ask for run.steps({self.step + total}); in a loop over epochs, for run.steps({total} * (epoch + 1)).",
