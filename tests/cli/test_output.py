@@ -121,3 +121,11 @@ def test_standard_input_is_empty_for_the_script_and_that_is_said_where_something
     for ran in (from_file, from_pipe):
         assert ran.stdout == b"''\n"
         assert (b"what comes in on standard input is not read" in ran.stderr) is is_told
+
+
+def test_what_we_say_begins_on_a_line_of_its_own_where_both_outputs_go_into_one_file(state: Path) -> None:
+    script = state / "short.py"
+    script.write_text("print('half a line', end='', flush=True)")
+    run = [sys.executable, "-m", "holdfast.cli", "run", "--state", str(state), str(script)]
+    ran = subprocess.run(run, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60, check=True)
+    assert b"half a line\nholdfast: " in ran.stdout

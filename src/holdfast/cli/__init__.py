@@ -70,7 +70,8 @@ def ps(state: State = None, as_json: AsJson = False) -> None:
         rows = [{**row, "running": is_held(directory)} for row, directory in zip(tables.jobs_json(states), found, strict=True)]
         print_json(rows)
     else:
-        Screen().print(tables.jobs_table(states))
+        root = state_root(state)
+        Screen().print(tables.jobs_table(states) if states or root.is_dir() else f"No jobs: there is no directory {root}.")
 
 
 @app.command()

@@ -201,6 +201,8 @@ class Live:
             self.lost = True
 
     def _say(self, text: str) -> None:
+        if self._mode == "plain" and self._tail and not self._tail.endswith((b"\n", b"\r")) and _are_one_file(self._stdout, self._stderr):
+            text, self._tail = f"\n{text}", b""  # Half a line of the script's stands there.
         with contextlib.suppress(OSError):
             self._stderr.write(text)
             self._stderr.flush()
@@ -288,6 +290,13 @@ class _Changes:
         fresh = what not in self._said
         self._said.add(what)
         return fresh
+
+
+def _are_one_file(stdout: BinaryIO, stderr: TextIO) -> bool:
+    try:
+        return os.path.sameopenfile(stdout.fileno(), stderr.fileno())
+    except (OSError, ValueError):  # One of them is closed, or no file at all.
+        return False
 
 
 def summary_lines(state: State) -> list[str]:

@@ -49,7 +49,7 @@ ALL_AGAIN = "all work since the start is done again"
 
 OUTCOME_SAYS: dict[Outcome, str] = {
     Outcome.FINISHED: "finished",
-    Outcome.STOPPED: "stopped as asked",
+    Outcome.STOPPED: "stopped",
     Outcome.FAILED: "failed",
     Outcome.PERMANENT: "failed for good",
     Outcome.BROKEN: "could not go on",

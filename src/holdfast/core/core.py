@@ -174,7 +174,7 @@ class Core(Running):
         state.avoided = event.spec.learned.suspects if event.spec.learned is not None else ()
         state.generation = max(state.generation, event.spec.generations_before)
         state.ledger.enter(Bucket.START, state.at)
-        self._enter(JobPhase.WAITING, f"waiting for {event.spec.nodes} nodes")
+        self._enter(JobPhase.WAITING, f"waiting for {event.spec.nodes} node{'s' if event.spec.nodes != 1 else ''}")
         self._wait_for_nodes()
 
     # What people say.

@@ -57,7 +57,7 @@ CLASSES = (
     ),
     CauseClass(
         name="code_error",
-        definition="The program raised an exception that says that its code is wrong, a slip with a list among them.",
+        definition="The program raised an exception that points at its own code: a wrong name, type, value or index.",
         permanence=Permanence.PERMANENT,
         scope=Scope.JOB_CODE,
         seen_as=(Cause.EXCEPTION, Cause.EXIT_CODE, Cause.NOT_STARTABLE, Cause.REPLICAS_DISAGREE),
