@@ -14,6 +14,7 @@ from holdfast.diagnose.signatures import said
 from holdfast.diagnose.taxonomy import HEALTHY, UNKNOWN, Permanence, Scope, class_of
 
 _DOUBT = 0.2  # So much probability of permanent classes, and `transient` is not said.
+_GUESS = 0.2  # What no line says, and is less likely than this, is no reason not to try again.
 _UNITS = {"b": 1.0, "kib": 2.0**10, "kb": 2.0**10, "mib": 2.0**20, "mb": 2.0**20, "gib": 2.0**30, "gb": 2.0**30, "tib": 2.0**40, "tb": 2.0**40}
 _SIZE = r"([\d.]+)\s*(bytes|[kmgt]?i?b)\b"
 _TRIED = re.compile(rf"tried to allocate {_SIZE}", re.IGNORECASE)
@@ -56,6 +57,8 @@ def permanence_of(cause: str, speaking: Sequence[Reading], probabilities: Mappin
         permanence, because = Permanence.UNCLEAR, "one rank alone misses a file that another may just have written"
     elif cause == "time_limit" and said(_REQUEUED, text):
         permanence, because = Permanence.TRANSIENT, "it is queued again"
+    if permanence is Permanence.PERMANENT and not speaking and probabilities.get(cause, 1.0) < _GUESS:
+        permanence, because = Permanence.UNCLEAR, "it is hardly more than a guess"
     if permanence is Permanence.TRANSIENT:
         others = (name for name in probabilities if name not in (cause, HEALTHY, UNKNOWN))
         doubt = sum(probabilities[name] for name in others if class_of(name).permanence is Permanence.PERMANENT)
