@@ -81,7 +81,7 @@ def lane(scratch: Path, kinds: list[str], ranks: int, record: Record, stopped: t
             old: set[int] = set()
             while len(done) < len(kinds) and not stopped.is_set():
                 try:
-                    job.wait_for_steps(QUICK_STEPS, old=old, within_s=300.0)
+                    job.wait_for_steps(QUICK_STEPS + dice.randrange(60), old=old, within_s=300.0)  # At another step: the same one twice ends the job.
                 except (TookTooLong, RuntimeError) as error:
                     say(f"{scratch.name}: THE JOB DID NOT COME BACK: {error}")
                     break
