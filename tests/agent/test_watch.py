@@ -14,7 +14,7 @@ import pytest
 from end_to_end.jobs import environment, eventually
 
 from holdfast.agent.watch import LEARNED_EVERY_S, Watch, _pace
-from holdfast.detect.phases import FIRST_S, FLOOR_S
+from holdfast.detect.phases import FIRST_S, FLOOR_S, KNOWN_AFTER
 from holdfast.domain.beat import BEAT_FILE_BYTES, RESTORED
 from holdfast.domain.gauges import GPU_MEMORY, GPU_PEAK, GPU_SIZE, HOLDS, MESH, MICRO_BATCH, RESIZES
 from holdfast.trainer.beats import open_beats
@@ -121,7 +121,7 @@ def test_how_long_steps_take_is_learned_and_handed_to_the_agent_that_comes_after
         return watch._phases.usual_s("step")
 
     assert usual_s(watch) == FIRST_S
-    eventually(lambda: usual_s(watch) == FLOOR_S, what="steps that are known")
+    eventually(lambda: usual_s(watch) == FLOOR_S and len(watch._phases.learned().get("step", ())) >= KNOWN_AFTER, what="steps that are known")
     watch._learned_at = -LEARNED_EVERY_S
     watch.probe()
     assert Watch(tmp_path, lambda generation, rank, pid: "")._phases.usual_s("step") == FLOOR_S
