@@ -97,7 +97,7 @@ def test_waiting_in_a_collective_never_counts_as_work_whatever_processor_time_it
 
 def test_a_rank_that_goes_from_one_collective_to_the_next_gets_further_though_its_stack_looks_the_same() -> None:
     assert judged(waits(0, main_idle_s=0.0), waits(1)) == []
-    assert judged(waits(0, 40.0, main_idle_s=0.0), waits(1, 40.0)) == [("pause", (0,))]
+    assert judged(waits(0, 40.0, main_idle_s=0.0, main_busy_s=38.0), waits(1, 40.0)) == [("pause", (0,))]
 
 
 def test_a_backward_pass_waits_when_its_main_thread_does_not_run_and_computes_when_it_does() -> None:
@@ -165,6 +165,13 @@ def test_of_a_script_that_does_not_beat_it_is_told_that_it_is_stopped_and_nothin
 
 
 # Somebody may go on.
+
+
+def test_a_rank_that_was_just_let_go_by_the_others_has_not_paused() -> None:
+    released = waits(1, 40.0, main_idle_s=0.0, main_busy_s=1.0)
+    assert judged(moves(0), released) == []
+    assert judged(works(0), released) == [("pause", (0,))]
+    assert judged(moves(0), waits(1, 40.0, main_idle_s=0.0, main_busy_s=20.0)) == [("pause", (1,))], "from one collective to the next, for long"
 
 
 def test_a_rank_that_works_excuses_those_who_wait_for_it() -> None:

@@ -64,6 +64,7 @@ class SignsOfRank:
     quiet_s: float = 0.0
     stopped_s: float = 0.0
     main_idle_s: float = 0.0
+    main_busy_s: float = 0.0
     own_idle_s: float = 0.0
     children_idle_s: float = 0.0
     io_idle_s: float = 0.0
@@ -116,14 +117,15 @@ class SignsOfRank:
         return Signs(
             quiet_s=self.quiet_s, usual_s=usual_s, quick=quick, process_state=self.state, stopped_s=self.stopped_s, inside=self.inside, doing=self.doing,
             place=self._place(), where=self._where(), stack_s=self.stack_s, sampled_s=self.sampled_s,
-            main_idle_s=self.main_idle_s, own_idle_s=self.own_idle_s, children_idle_s=self.children_idle_s, io_idle_s=self.io_idle_s,
+            main_idle_s=self.main_idle_s, main_busy_s=self.main_busy_s,
+            own_idle_s=self.own_idle_s, children_idle_s=self.children_idle_s, io_idle_s=self.io_idle_s,
             on_gpu=on_gpu, pending_s=self.pending_s, group_timeout_s=group_timeout_s,
         )  # fmt: skip
 
     def _moved(self, beat_ns: int) -> None:
         self._beat_ns, self.quiet_s = beat_ns, 0.0
         self.stack_s = self.sampled_s = self.pending_s = self._stable = self._shown = self._io_bytes = self._main = None
-        self.main_idle_s = 0.0
+        self.main_idle_s = self.main_busy_s = 0.0
         self.inside = self.doing = self._below = ""
         self._stack, self._pending, self._asked_s, self._next_sample_s = (), frozenset(), None, 0.0
 
@@ -142,6 +144,7 @@ class SignsOfRank:
         if now is not None and self._main is not None:
             runs = now[0] - self._main[0] > _RUNS * passed_s or now[1] - self._main[1] > _WOKEN * passed_s
             self.main_idle_s = 0.0 if runs else self.main_idle_s + passed_s
+            self.main_busy_s = self.main_busy_s + passed_s if runs else 0.0
         self._main = now
 
     def _look_at_files(self, processes: Sequence[Process], passed_s: float) -> None:

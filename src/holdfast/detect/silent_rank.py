@@ -22,7 +22,7 @@ from typing import Final
 
 from holdfast.detect.late_data import late_data
 from holdfast.detect.pause import in_time, is_late, pause
-from holdfast.detect.standstill import STOPPED_S, Doing, Sight, ranks_in_words
+from holdfast.detect.standstill import IDLE_S, STOPPED_S, Doing, Sight, ranks_in_words
 from holdfast.domain.finding import Finding
 from holdfast.domain.signs import BEGUN, COLLECTIVE, Signs
 
@@ -95,10 +95,17 @@ def judge(sights: Sequence[Sight], limits: HangLimits) -> tuple[Finding, ...]:
     beyond = [sight for sight in outside if (limit_s := limits.limit_s(sight)) is not None and sight.quiet_s >= limit_s]
     if outside and len(beyond) == len(outside):
         return tuple(_beyond(sight, sights, limits) for sight in beyond)
-    late = [sight for sight in outside if is_late(sight, limits.known_s(sight.signs.place if sight.signs else ""))]
+    late = [sight for sight in outside if is_late(sight, limits.known_s(sight.signs.place if sight.signs else "")) and not _was_waiting(sight)]
     return tuple(
         (late_data if sight.has_late_data else pause)(sight, [other for other in sights if other is not sight], limits.limit_s(sight)) for sight in late
     )
+
+
+def _was_waiting(sight: Sight) -> bool:
+    """Whether its stack is still that of a collective and its main thread has not run for more than a moment: it was just let go, or only what is beside it
+    works. It has not paused, and the rank it waited for is told of."""
+    signs = sight.signs
+    return signs is not None and signs.inside in (COLLECTIVE, BEGUN) and signs.main_busy_s < IDLE_S
 
 
 def _stopped(sights: Sequence[Sight]) -> tuple[Finding, ...]:

@@ -30,6 +30,7 @@ class Signs:
     stack_s: float | None = None  # Since its stack was last seen to change.
     sampled_s: float | None = None  # The age of the newest sample.
     main_idle_s: float = 0.0  # Since its main thread last ran: it used the processor, or was woken again and again.
+    main_busy_s: float = 0.0  # Since when it has done so at every look.
     own_idle_s: float = 0.0  # Since its own process used the processor,
     children_idle_s: float = 0.0  # since a process below it did,
     io_idle_s: float = 0.0  # and since one of them read or wrote.
