@@ -76,7 +76,7 @@ packages:  ## Where root runs this on Debian: what the tests need beside Python'
 demo: venv  ## Train through a storm of real faults and read the report (under 3 minutes)
 	@$(VENV)/bin/holdfast demo $(ARGS)
 
-test: lint packages test-unprivileged  ## Lint, then all but the slow tests, ending with a slice of the soak (about 24 minutes on two cores)
+test: lint packages test-unprivileged  ## Lint, then all but the slow tests, ending with a slice of the soak (about 26 minutes on two cores)
 	@$(PY) tests/twice.py -m "not slow" --soak-seconds $(SOAK_SECONDS) $(ARGS)
 
 test-all: lint packages test-unprivileged  ## Everything, with full counts (long)

@@ -25,8 +25,8 @@ from holdfast.domain.signs import BEGUN, COLLECTIVE, DATA, ELSEWHERE, Signs
 QUIET_AFTER_S: Final = 1.5  # A rank that has beaten within this time moves.
 _SAMPLE_SHARE: Final = 0.1  # One that is quiet for long is asked for its stack again after this share of that time.
 _FRESH_S: Final = 2.5  # An answer is read at the next look. What is read later says where the rank was, not where it is.
-_LOOK_MAX_S: Final = 3.0  # More between two looks is time in which we were stopped ourselves, maybe together with the rank:
-_LOOK_USUAL_S: Final = 1.0  # this much of it counts, so that an agent that is always late sees a hang all the same.
+_LOOK_MAX_S: Final = 3.0  # More between two looks is time in which we were stopped ourselves, maybe together with the rank.
+_LOOK_USUAL_S: Final = 1.0  # What counts of such a gap: an agent that is always late must see a hang all the same.
 _WORKS: Final = 0.02  # Of one core,
 _RUNS: Final = 0.05  # and of a main thread, which spends some time on writing its stack when it is asked.
 _WOKEN: Final = 10.0  # Times a second. To be asked for its stack wakes it once or twice.
